@@ -1,0 +1,15 @@
+"""The meter: what every number means, with no I/O and no clock.
+
+    bytes + time  --sse-->  events  --grammar-->  deltas  --meter-->  arrivals + usage  =  Reading
+                                                                      timeline: Reading -> numbers
+                                                                      cost: tokens + price -> money
+
+Whoever holds the socket feeds `Meter` what was read and when; the `Reading` at the end is all that
+anything else in this project knows about an exchange.
+"""
+
+from .reading import OUTCOMES, Arrival, Arrivals, Attempt, Fault, Reading
+from .timeline import Settled
+from .usage import Usage
+
+__all__ = ("OUTCOMES", "Arrival", "Arrivals", "Attempt", "Fault", "Reading", "Settled", "Usage")

@@ -1,0 +1,158 @@
+"""What the arrivals say: one function for each measurement, its formula in its docstring.
+
+Times are seconds since `received`. An *arrival* is output that came in one read: the events of one
+burst share its time. A measurement that is not defined is None, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from .reading import Arrivals
+
+STALL = 0.5
+_CHARACTERS_PER_TOKEN = 4
+
+
+class Settled(NamedTuple):
+    """When the answer was there for good. None when there was no answer."""
+
+    t50: float | None = None
+    t90: float | None = None
+    t100: float | None = None
+    first_stable: float | None = None
+    churn: float = 0.0
+
+
+def ttft(arrivals: Arrivals) -> float | None:
+    """Time to first token: a[0] - received, seconds. None without output."""
+    return arrivals[0].at if arrivals else None
+
+
+def ttfa(arrivals: Arrivals) -> float | None:
+    """Time to first answer: the first arrival with text or a tool call (not reasoning) - received. None if all was reasoning."""
+    for arrival in arrivals:
+        if arrival.answer or arrival.tool or (arrival.replace and arrival.events):
+            return arrival.at
+    return None
+
+
+def since(start: float | None, end: float | None) -> float | None:
+    """end - start, seconds; None when either is missing. Of `sent` and ttft: backend_ttft; of `head` and ttft: silence."""
+    return None if start is None or end is None else end - start
+
+
+def generation(arrivals: Arrivals) -> float | None:
+    """Time from the first to the last arrival: a[k-1] - a[0], seconds. None without output."""
+    return arrivals[-1].at - arrivals[0].at if arrivals else None
+
+
+def gaps(arrivals: Arrivals) -> list[float]:
+    """Times between consecutive arrivals: a[i] - a[i-1], i = 1..k-1, seconds. Empty below two arrivals."""
+    times = arrivals.column("at")
+    return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+
+
+def stalls(arrivals: Arrivals, threshold: float = STALL) -> list[float]:
+    """The gaps of at least `threshold` seconds: their number is stall_count, their sum stall_time."""
+    return [gap for gap in gaps(arrivals) if gap >= threshold]
+
+
+def bursts(arrivals: Arrivals, completion: int | None) -> list[float] | None:
+    """Each arrival's size in tokens; their sum is the completion tokens.
+
+    Exact where the backend told the tokens of each arrival (token ids, logprobs, running totals);
+    else the completion tokens, shared out by characters. None when the tokens are unknown.
+    """
+    if completion is None or not arrivals:
+        return None
+    told = arrivals.column("tokens")
+    if sum(told) == completion:  # NaN, where one was not told, equals nothing
+        return list(told)
+    sizes = characters(arrivals)
+    total = sum(sizes)
+    if total == 0:
+        return [completion / len(sizes)] * len(sizes)
+    return [completion * size / total for size in sizes]
+
+
+def characters(arrivals: Arrivals) -> list[float]:
+    """Characters of answer, reasoning and tool calls in each arrival."""
+    columns = (arrivals.column(name) for name in ("answer", "reasoning", "tool"))
+    return [sum(parts) for parts in zip(*columns, strict=True)]
+
+
+def settled(arrivals: Arrivals) -> Settled:
+    """Of an append stream: when 50, 90 and 100 % of the answer's characters had come, and the first of them.
+
+    An appended character is final when it comes, so first_stable is the first answer and churn is 0.
+    """
+    pairs = zip(arrivals.column("at"), arrivals.column("answer"), arrivals.column("tool"), strict=True)
+    steps = [(at, int(answer + tool)) for at, answer, tool in pairs if answer or tool]
+    if not steps:
+        return Settled()
+    total = sum(size for _, size in steps)
+    return Settled(*(_reached(steps, share * total) for share in (0.5, 0.9, 1.0)), steps[0][0])
+
+
+def _reached(steps: Sequence[tuple[float, int]], amount: float) -> float:
+    seen = 0
+    for at, size in steps:
+        seen += size
+        if seen >= amount:
+            return at
+    return steps[-1][0]
+
+
+def e2e_rate(completion: int | None, e2e: float) -> float | None:
+    """Completion tokens / e2e, tokens per second: the headline. None when the tokens are unknown."""
+    return completion / e2e if completion is not None and e2e > 0 else None
+
+
+def decode_rate(arrivals: Arrivals, completion: int | None) -> float | None:
+    """Tokens after the first arrival / generation, tokens per second.
+
+    The first burst's tokens are not counted: nobody saw how long they took. None below two arrivals
+    and when the tokens are unknown: `decode_rate_reason` says which.
+    """
+    if decode_rate_reason(arrivals, completion) is not None:
+        return None
+    sizes, span = bursts(arrivals, completion), generation(arrivals)
+    assert sizes is not None and span is not None
+    return sum(sizes[1:]) / span
+
+
+def decode_rate_reason(arrivals: Arrivals, completion: int | None) -> str | None:
+    """Why decode_rate is None: no_output, single_burst or tokens_unknown. None where it is defined."""
+    if not arrivals:
+        return "no_output"
+    if not generation(arrivals):
+        return "single_burst"
+    return "tokens_unknown" if completion is None else None
+
+
+def tpot(arrivals: Arrivals, completion: int | None) -> float | None:
+    """Time per output token, the field's usual formula: (a[k-1] - a[0]) / (completion - 1), seconds.
+
+    For comparison with other tools: it flatters block streams, because the first block's tokens are
+    divided by and their time is not there. None below two tokens or two arrivals.
+    """
+    span = generation(arrivals)
+    if not span or completion is None or completion < 2:
+        return None
+    return span / (completion - 1)
+
+
+def overhead(sent: float | None, body_wait: float, ended: float | None, done: float) -> float | None:
+    """What the proxy itself took: (sent - received - body_wait) + (done - ended), seconds. None if nothing was sent."""
+    if sent is None:
+        return None
+    return max(0.0, sent - body_wait) + (max(0.0, done - ended) if ended is not None else 0.0)
+
+
+def estimate(arrivals: Arrivals) -> int | None:
+    """Completion tokens guessed as characters / 4, rounded up. None without output. Never mixed with reported ones."""
+    total = int(sum(characters(arrivals)))
+    return -(-total // _CHARACTERS_PER_TOKEN) or None

@@ -1,0 +1,88 @@
+"""Token counts as the backend reported them. None means "not reported", which is not zero.
+
+One merge rule serves final usage, usage on every chunk (running totals) and details that come in
+pieces: per count, the last real one wins; nothing is ever added up. A zero that follows a positive
+count is a placeholder, not news.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one exchange. `cached` and `cache_write` are part of `prompt`, `reasoning` is part of `completion`."""
+
+    prompt: int | None = None
+    completion: int | None = None
+    total: int | None = None
+    cached: int | None = None
+    cache_write: int | None = None
+    reasoning: int | None = None
+
+    def merge(self, later: Usage) -> Usage:
+        """This usage, brought up to date by a later report."""
+        return Usage(*(_newer(getattr(self, n), getattr(later, n)) for n in NAMES))
+
+    def __bool__(self) -> bool:
+        """Whether a prompt, completion or total count was reported."""
+        return self.prompt is not None or self.completion is not None or self.total is not None
+
+
+NAMES = tuple(field.name for field in fields(Usage))
+NOTHING = Usage()
+
+# Where each count is found, first match wins: OpenAI chat, OpenAI responses, then the flat spellings
+# of Mercury, SGLang and DeepSeek. A dot steps into an object.
+_PLACES: dict[str, tuple[str, ...]] = {
+    "prompt": ("prompt_tokens", "input_tokens"),
+    "completion": ("completion_tokens", "output_tokens"),
+    "total": ("total_tokens",),
+    "cached": (
+        "prompt_tokens_details.cached_tokens",
+        "input_tokens_details.cached_tokens",
+        "cached_input_tokens",
+        "cached_tokens",
+        "prompt_cache_hit_tokens",
+    ),
+    "cache_write": ("prompt_tokens_details.cache_write_tokens", "input_tokens_details.cache_write_tokens"),
+    "reasoning": (
+        "completion_tokens_details.reasoning_tokens",
+        "output_tokens_details.reasoning_tokens",
+        "reasoning_tokens",
+    ),
+}
+
+
+def read(report: Any) -> Usage | None:
+    """The counts in a `usage` object; None when it is no object or holds no count at all."""
+    if not isinstance(report, dict):
+        return None
+    usage = Usage(*(_first(report, _PLACES[name]) for name in NAMES))
+    return None if usage == NOTHING else usage
+
+
+def _newer(old: int | None, new: int | None) -> int | None:
+    if new is None or (new == 0 and old):
+        return old
+    return new
+
+
+def _first(report: dict[str, Any], places: tuple[str, ...]) -> int | None:
+    for place in places:
+        outer, _, inner = place.partition(".")
+        value = report.get(outer)
+        if inner:
+            value = value.get(inner) if isinstance(value, dict) else None
+        if (number := count(value)) is not None:
+            return number
+    return None
+
+
+def count(value: Any) -> int | None:
+    """A token count, or None for anything that cannot be one (true, -1, 1.5, NaN, "7")."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if value >= 0 and value == value // 1 and value < 1 << 53 else None
