@@ -77,6 +77,21 @@ class Arrivals(Sequence[Arrival]):
     def hold(self, index: int, seconds: float) -> None:
         self._cells[index * _WIDTH + 7] = seconds
 
+    def halve(self) -> bool:
+        """Merge neighbours, to hold a long stream in bounded room. The first and the last time stay as they are."""
+        rows = list(self)
+        if len(rows) < 4:
+            return False
+        last = rows.pop()
+        pairs = [_merged(*rows[i : i + 2]) for i in range(0, len(rows), 2)]
+        self._cells = Arrivals.of(*pairs, last)._cells
+        return True
+
+    def settle(self, finals: Sequence[int]) -> None:
+        """Give each arrival the number of characters that were final from it on."""
+        for index, characters in enumerate(finals):
+            self._cells[index * _WIDTH + 2] += characters
+
     def column(self, name: str) -> array[float]:
         """One field of all arrivals; unknown tokens and holds are NaN."""
         return self._cells[Arrival._fields.index(name) :: _WIDTH]
@@ -126,6 +141,23 @@ class Arrivals(Sequence[Arrival]):
 
     def __repr__(self) -> str:
         return f"Arrivals({len(self)})"
+
+
+def _merged(first: Arrival, second: Arrival | None = None) -> Arrival:
+    if second is None:
+        return first
+    tokens = None if first.tokens is None or second.tokens is None else first.tokens + second.tokens
+    holds = [hold for hold in (first.hold, second.hold) if hold is not None]
+    return Arrival(
+        first.at,
+        first.events + second.events,
+        first.answer + second.answer,
+        first.reasoning + second.reasoning,
+        first.tool + second.tool,
+        first.replace or second.replace,
+        tokens,
+        max(holds) if holds else None,
+    )
 
 
 class Fault(NamedTuple):

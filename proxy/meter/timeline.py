@@ -7,6 +7,7 @@ burst share its time. A measurement that is not defined is None, never 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def ttft(arrivals: Arrivals) -> float | None:
 
 
 def ttfa(arrivals: Arrivals) -> float | None:
-    """Time to first answer: the first arrival with text or a tool call (not reasoning) - received. None if all was reasoning."""
+    """Time to first answer: first arrival with text or a tool call - received, seconds. None if all was reasoning."""
     for arrival in arrivals:
         if arrival.answer or arrival.tool or (arrival.replace and arrival.events):
             return arrival.at
@@ -40,7 +41,7 @@ def ttfa(arrivals: Arrivals) -> float | None:
 
 
 def since(start: float | None, end: float | None) -> float | None:
-    """end - start, seconds; None when either is missing. Of `sent` and ttft: backend_ttft; of `head` and ttft: silence."""
+    """end - start, seconds; None when either is missing. sent -> ttft: backend_ttft; head -> ttft: silence."""
     return None if start is None or end is None else end - start
 
 
@@ -52,7 +53,7 @@ def generation(arrivals: Arrivals) -> float | None:
 def gaps(arrivals: Arrivals) -> list[float]:
     """Times between consecutive arrivals: a[i] - a[i-1], i = 1..k-1, seconds. Empty below two arrivals."""
     times = arrivals.column("at")
-    return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    return [later - earlier for earlier, later in pairwise(times)]
 
 
 def stalls(arrivals: Arrivals, threshold: float = STALL) -> list[float]:
@@ -94,7 +95,8 @@ def settled(arrivals: Arrivals) -> Settled:
     if not steps:
         return Settled()
     total = sum(size for _, size in steps)
-    return Settled(*(_reached(steps, share * total) for share in (0.5, 0.9, 1.0)), steps[0][0])
+    t50, t90, t100 = (_reached(steps, share * total / 100) for share in (50, 90, 100))
+    return Settled(t50, t90, t100, steps[0][0])
 
 
 def _reached(steps: Sequence[tuple[float, int]], amount: float) -> float:

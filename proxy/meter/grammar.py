@@ -1,0 +1,267 @@
+"""What one event, or one whole JSON body, says: a `Delta`, in words that every API shares.
+
+A grammar knows where an API puts text, reasoning, tool calls, usage and errors; it never knows a
+time. Unknown members are passed over, wrong types are nothing, and what is no JSON object is `Unreadable`:
+a backend's surprise must never become an exception of the proxy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from . import usage
+from .reading import Fault
+from .usage import Usage
+
+DONE = b"[DONE]"
+
+
+class Unreadable(ValueError):
+    """The bytes are not what the API promises."""
+
+
+@dataclass(slots=True)
+class Delta:
+    """What one event adds."""
+
+    answer: str = ""
+    reasoning: str = ""
+    tool: str = ""
+    snapshots: dict[int, str] = field(default_factory=dict)  # choice -> its whole text, replacing what was
+    tokens: int | None = None  # completion tokens in this event, where it lists them one by one
+    usage: Usage | None = None
+    model: str | None = None
+    choices: set[int] = field(default_factory=set)
+    finishes: dict[int, str] = field(default_factory=dict)
+    fault: Fault | None = None
+    warning: str | None = None
+    terminal: bool = False  # the API's own end: [DONE], response.completed
+
+    @property
+    def is_output(self) -> bool:
+        return bool(self.answer or self.reasoning or self.tool or any(self.snapshots.values()))
+
+
+def api_of(path: str) -> str:
+    """The API that a path belongs to: chat, completions, fim, edit, responses, embeddings, models, other."""
+    for end, api in _PATHS:
+        if path.rstrip("/").endswith(end):
+            return api
+    return "other"
+
+
+_PATHS = (
+    ("/chat/completions", "chat"),
+    ("/fim/completions", "fim"),
+    ("/edit/completions", "edit"),
+    ("/apply/completions", "edit"),
+    ("/completions", "completions"),
+    ("/responses", "responses"),
+    ("/embeddings", "embeddings"),
+    ("/models", "models"),
+)
+
+
+def loads(data: bytes) -> Any:
+    """JSON, read leniently: NaN, lone surrogates and huge numbers are other people's business."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        try:
+            return json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise Unreadable("no JSON") from error
+
+
+def read_event(data: bytes, name: bytes, replace: bool) -> Delta:
+    """One SSE event of any of the APIs. `replace`: the request asked for snapshots (`diffusing`)."""
+    if data == DONE:
+        return Delta(terminal=True)
+    doc = loads(data)
+    if not isinstance(doc, dict):
+        raise Unreadable("an event that is no JSON object")
+    if name == b"error" and not doc.get("error") and doc.get("type") != "error":
+        return Delta(fault=_fault(doc))
+    kind = doc.get("type")
+    if isinstance(kind, str) and (kind.startswith("response.") or kind == "error"):
+        return _response_event(kind, doc)
+    return _completion(doc, "delta", _replaces(doc, replace))
+
+
+def read_body(data: bytes, api: str) -> Delta:
+    """A whole JSON answer."""
+    doc = loads(data)
+    if not isinstance(doc, dict):
+        raise Unreadable("a body that is no JSON object")
+    if api == "responses" and isinstance(doc.get("output"), list):
+        delta = _response(doc)
+        for item in _dicts(doc.get("output")):
+            _output_item(item, delta)
+        return delta
+    delta = _completion(doc, "message", replace=False)
+    delta.terminal = True
+    return delta
+
+
+def fault_of(body: bytes) -> Fault | None:
+    """What an error answer says of itself: OpenAI's envelope, FastAPI's `detail`, or nothing readable."""
+    try:
+        doc = loads(body)
+    except Unreadable:
+        return None
+    if not isinstance(doc, dict):
+        return None
+    if "detail" in doc and "error" not in doc:
+        detail = doc["detail"]
+        return Fault("error", _clip(detail if isinstance(detail, str) else _dump(detail)))
+    return _fault(doc)
+
+
+def _replaces(doc: dict[str, Any], asked: bool) -> bool:
+    """The marker on the event decides; without one, what the request asked for."""
+    meta = doc.get("diffusion_meta")
+    if isinstance(meta, dict) and isinstance(meta.get("diffusion_content"), bool):
+        return bool(meta["diffusion_content"])
+    return asked
+
+
+def _completion(doc: dict[str, Any], member: str, replace: bool) -> Delta:
+    """chat, completions, FIM and edit: `choices[]` with a delta, a message or a text."""
+    delta = Delta(usage=_usage(doc), model=_text(doc.get("model")) or None, warning=_text(doc.get("warning")) or None)
+    if doc.get("error") or doc.get("type") == "error":
+        delta.fault = _fault(doc)
+    for position, choice in enumerate(_dicts(doc.get("choices"))):
+        index = choice.get("index")
+        index = index if isinstance(index, int) else position
+        delta.choices.add(index)
+        body = choice.get(member)
+        if not isinstance(body, dict):
+            body = choice.get("message") if member == "delta" else choice.get("delta")
+        body = body if isinstance(body, dict) else {}
+        answer = _content(body.get("content")) + _text(body.get("refusal")) + _text(choice.get("text"))
+        if replace and answer:
+            delta.snapshots[index] = answer
+        else:
+            delta.answer += answer
+        delta.reasoning += _text(body.get("reasoning_content")) or _text(body.get("reasoning"))
+        delta.tool += _tools(body)
+        delta.tokens = _listed(choice, delta.tokens)
+        if finish := _text(choice.get("finish_reason")):
+            delta.finishes[index] = finish
+            if finish == "error" and delta.fault is None:
+                delta.fault = Fault("finish_reason_error")
+    return delta
+
+
+def _content(value: Any) -> str:
+    """Message content: a string, or parts that hold text."""
+    if isinstance(value, str):
+        return value
+    return "".join(_text(part.get("text")) for part in _dicts(value))
+
+
+def _tools(body: dict[str, Any]) -> str:
+    calls = [call.get("function") for call in _dicts(body.get("tool_calls"))] + [body.get("function_call")]
+    return "".join(_text(f.get("name")) + _text(f.get("arguments")) for f in calls if isinstance(f, dict))
+
+
+def _listed(choice: dict[str, Any], so_far: int | None) -> int | None:
+    """Tokens that the event lists one by one: token ids, or one logprob entry for each."""
+    listed = choice.get("token_ids")
+    if not isinstance(listed, list):
+        logprobs = choice.get("logprobs")
+        listed = logprobs.get("content") or logprobs.get("tokens") if isinstance(logprobs, dict) else None
+    return (so_far or 0) + len(listed) if isinstance(listed, list) and listed else so_far
+
+
+def _usage(doc: dict[str, Any]) -> Usage | None:
+    found = usage.read(doc.get("usage"))
+    if found is None and isinstance(groq := doc.get("x_groq"), dict):
+        found = usage.read(groq.get("usage"))
+    return found
+
+
+_ANSWER = {"response.output_text.delta", "response.refusal.delta"}
+_REASONING = {"response.reasoning_text.delta", "response.reasoning_summary_text.delta"}
+_TOOL = {
+    "response.function_call_arguments.delta",
+    "response.custom_tool_call_input.delta",
+    "response.mcp_call_arguments.delta",
+}
+_END = {"response.completed", "response.incomplete", "response.failed", "response.cancelled"}
+
+
+def _response_event(kind: str, doc: dict[str, Any]) -> Delta:
+    if kind == "error":
+        return Delta(fault=_fault(doc))
+    if kind in _ANSWER:
+        return Delta(answer=_text(doc.get("delta")))
+    if kind in _REASONING:
+        return Delta(reasoning=_text(doc.get("delta")))
+    if kind in _TOOL:
+        return Delta(tool=_text(doc.get("delta")))
+    if kind == "response.output_item.added" and isinstance(item := doc.get("item"), dict):
+        return Delta(tool=_text(item.get("name")) if _text(item.get("type")).endswith("_call") else "")
+    delta = _response(doc["response"]) if isinstance(doc.get("response"), dict) else Delta()
+    delta.terminal = kind in _END
+    if kind == "response.failed" and delta.fault is None:
+        delta.fault = Fault("response_failed")
+    return delta
+
+
+def _response(doc: dict[str, Any]) -> Delta:
+    """A Responses API object: its status, usage and error; not its output, which came as deltas."""
+    delta = Delta(usage=_usage(doc), model=_text(doc.get("model")) or None, choices={0})
+    status = _text(doc.get("status"))
+    if doc.get("error") or status == "failed":
+        delta.fault = _fault(doc)
+    if status in ("completed", "incomplete"):
+        details = doc.get("incomplete_details")
+        delta.finishes[0] = (_text(details.get("reason")) if isinstance(details, dict) else "") or status
+        delta.terminal = True
+    return delta
+
+
+def _output_item(item: dict[str, Any], delta: Delta) -> None:
+    for part in _dicts(item.get("content")):
+        delta.answer += _text(part.get("text")) + _text(part.get("refusal"))
+    for part in _dicts(item.get("summary")):
+        delta.reasoning += _text(part.get("text"))
+    if _text(item.get("type")).endswith("_call"):
+        delta.tool += _text(item.get("name")) + _text(item.get("arguments")) + _text(item.get("input"))
+
+
+def _fault(doc: dict[str, Any]) -> Fault:
+    error = doc.get("error")
+    source = error if isinstance(error, dict) else doc
+    message = error if isinstance(error, str) else source.get("message")
+    code = source.get("code")
+    return Fault(
+        _clip(_text(source.get("type")) or "error"),
+        _clip(_text(message)),
+        _clip(str(code)) if isinstance(code, str | int) and not isinstance(code, bool) else None,
+    )
+
+
+def _clip(text: str, limit: int = 500) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+Reader = Callable[[bytes, bytes, bool], Delta]

@@ -1,0 +1,347 @@
+"""One meter per exchange: whoever holds the socket feeds it what was read and when, and takes a `Reading` at the end.
+
+1. Times are passed in, never read; `at` is seconds on any monotonic clock.
+2. The output of one read is one arrival, however many events it held.
+3. Most events of a stream differ in a few letters of text only. `plain` learns the bytes around them and
+   passes such events without parsing them again; everything else goes the long way. A property test holds
+   the two ways to the same reading.
+4. Nothing here raises on what a backend sends: a stream that can't be read makes a reading that says so.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, Protocol
+
+from . import grammar, snapshot, timeline
+from .grammar import Delta, Unreadable
+from .plain import Plain
+from .reading import Arrival, Arrivals, Fault, Reading
+from .snapshot import Snapshots
+from .sse import FIELDS, LIMIT, Event, EventTooLong, Parser
+from .usage import NOTHING
+
+CAP = 4096
+_FAULT_LIMIT = 1 << 20
+# The APIs whose answers hold output that we can read. Others are passed through and timed.
+MEASURED = frozenset({"chat", "completions", "fim", "edit", "responses"})
+
+
+class _Decoder(Protocol):
+    def decompress(self, data: bytes, max_length: int = 0, /) -> bytes: ...
+
+
+class Meter:
+    """`head`, then `feed` for every read, then `finish`."""
+
+    def __init__(
+        self,
+        *,
+        api: str = "chat",
+        received: float = 0.0,
+        asked_stream: bool = True,
+        replace: bool = False,
+        keep_text: bool = False,
+        cap: int = CAP,
+        limit: int = LIMIT,
+    ) -> None:
+        self.api = api
+        self.streamed = False
+        self.terminal_at: float | None = None  # when the API's own end came; what follows it is not counted
+        self.arrivals = Arrivals()
+        self.head_at: float | None = None
+        self._received = received
+        self._asked_stream = asked_stream
+        self._replace = replace
+        self._keep_text = keep_text
+        self._cap = cap
+        self._limit = limit
+        self._status: int | None = None
+        self._way = "sniff"  # sniff, sse, body (a JSON answer), fault (an error answer), pass (not readable)
+        self._decoder: _Decoder | None = None
+        self._plain = Plain()
+        self._parser = Parser(limit)
+        self._body = bytearray()
+        self._text: list[str] = []
+        self._snapshots: dict[int, Snapshots] = {}
+        self._told = 0  # running total of completion tokens, where the backend sends one
+        self._usage = NOTHING
+        self._usage_late = False  # usage came at or after the finish: it is final
+        self._model: str | None = None
+        self._fault: Fault | None = None
+        self._warning: str | None = None
+        self._choices: set[int] = set()
+        self._finishes: dict[int, str] = {}
+        self._terminal = False
+        self._data_events = 0
+        self._parse_errors = 0
+        self._bytes = 0
+        self._notes: list[str] = []
+
+    @property
+    def output(self) -> bool:
+        """Whether any output has been seen."""
+        return len(self.arrivals) > 0
+
+    def head(self, at: float, status: int, content_type: str = "", content_encoding: str = "") -> None:
+        """The answer's head came at `at`."""
+        self.head_at = at
+        self._status = status
+        kind = content_type.partition(";")[0].strip().lower()
+        coding = content_encoding.strip().lower()
+        if coding in ("gzip", "x-gzip", "deflate"):
+            self._decoder = zlib.decompressobj(47)
+        elif coding not in ("", "identity"):
+            self._way = "pass"
+            return self._note(f"not read: content-encoding {coding[:20]}")
+        if not 200 <= status < 300:
+            self._way = "fault"
+        elif kind == "text/event-stream":
+            self._way = "sse"
+            self.streamed = True
+        elif kind in ("text/html", "application/xhtml+xml"):
+            self._way = "pass"
+            if self.api in MEASURED:
+                self._fault = Fault("unexpected_content_type", kind)
+        elif not self._asked_stream or (kind and not kind.startswith(("text/", "application/"))):
+            self._way = "body" if self.api in MEASURED or self.api == "embeddings" else "pass"
+        return None
+
+    def feed(self, chunk: bytes, at: float) -> None:
+        """Bytes of the answer's body, read at `at`."""
+        plain = self._plain
+        if chunk.startswith(plain.before) and (size := plain.match(chunk)):
+            self._data_events += 1
+            self.arrivals.append(at - self._received, size)
+            if self._keep_text:
+                self._text.append(plain.text(chunk))
+            if len(self.arrivals) >= self._cap:
+                self._merge()
+        else:
+            self._read(chunk, at)
+
+    def _read(self, chunk: bytes, at: float) -> None:
+        self._bytes += len(chunk)
+        if self._decoder is not None:
+            try:
+                chunk = self._decoder.decompress(chunk, self._limit)
+            except zlib.error:
+                self._stop("not read: broken compression")
+        if self._way == "sniff":
+            self._sniff(chunk)
+        if self._way == "sse":
+            self._read_stream(chunk, at)
+        elif self._way in ("body", "fault"):
+            self._body += chunk
+            if len(self._body) > (self._limit if self._way == "body" else _FAULT_LIMIT):
+                self._stop("not read: the answer is too long")
+
+    def _sniff(self, chunk: bytes) -> None:
+        """A stream was asked and no content type says what came: the first bytes do."""
+        self._body += chunk
+        start = bytes(self._body[:64]).removeprefix(b"\xef\xbb\xbf").lstrip()
+        if not start:
+            return
+        if start.startswith(FIELDS):
+            self._way = "sse"
+            self.streamed = True
+        else:
+            self._way = "body" if self.api in MEASURED else "pass"
+        self._body.clear()
+
+    def _read_stream(self, chunk: bytes, at: float) -> None:
+        try:
+            events = self._parser.feed(chunk)
+        except EventTooLong:
+            return self._stop("not read on: an event is longer than the limit")
+        if events:
+            self._arrive(events, at)
+        self._plain.ready(self._parser.idle and self._way == "sse" and self.terminal_at is None)
+        return None
+
+    def _arrive(self, events: list[Event], at: float) -> None:
+        """The events of one read become one arrival, if any of them holds output."""
+        count = answer = reasoning = tool = 0
+        tokens: int | None = 0
+        replaced = False
+        for event in events:
+            if self.terminal_at is not None:
+                break
+            self._data_events += 1
+            if size := self._plain.match_data(event):
+                count, answer, tokens = count + 1, answer + size, None
+                if self._keep_text:
+                    self._text.append(self._plain.text_of(event.data))
+                continue
+            delta = self._delta(event, at)
+            if delta is None or not delta.is_output:
+                continue
+            count += 1
+            answer += len(delta.answer)
+            reasoning += len(delta.reasoning)
+            tool += len(delta.tool)
+            replaced = replaced or bool(delta.snapshots)
+            exact = self._exact(delta)
+            tokens = None if tokens is None or exact is None else tokens + exact
+        if count:
+            self.arrivals.add(Arrival(at - self._received, count, answer, reasoning, tool, replaced, tokens, None))
+            if len(self.arrivals) >= self._cap:
+                self._merge()
+
+    def _delta(self, event: Event, at: float) -> Delta | None:
+        try:
+            delta = grammar.read_event(event.data, event.name, self._replace)
+        except Unreadable:
+            self._parse_errors += 1
+            return None
+        self._take(delta)
+        if delta.terminal:
+            self.terminal_at = at
+        for index, text in delta.snapshots.items():
+            self._snapshots.setdefault(index, Snapshots()).show(text, at - self._received)
+        if self._plain.learn(event, delta):
+            self._plain.ready(False)
+        return delta
+
+    def _take(self, delta: Delta) -> None:
+        """What an event or a body says beside its output."""
+        if delta.usage is not None:
+            self._usage = self._usage.merge(delta.usage)
+            self._usage_late = bool(self._finishes or delta.finishes or delta.terminal or not delta.choices)
+        self._choices |= delta.choices
+        self._finishes |= delta.finishes
+        self._model = delta.model or self._model
+        self._warning = delta.warning or self._warning
+        self._fault = self._fault or delta.fault
+        self._terminal = self._terminal or delta.terminal
+        if self._keep_text and delta.answer:
+            self._text.append(delta.answer)
+
+    def _exact(self, delta: Delta) -> int | None:
+        """The event's tokens, where the backend tells them: one by one, or by a running total."""
+        running = delta.usage.completion if delta.usage else None
+        if running is not None and running >= self._told:
+            told, self._told = running - self._told, running
+            return told
+        return delta.tokens
+
+    def _merge(self) -> None:
+        if not self.arrivals.halve():
+            return
+        self._note("arrivals merged pairwise: more than the meter keeps")
+
+    def _stop(self, note: str) -> None:
+        self._way = "pass"
+        self._body.clear()
+        self._plain.ready(False)
+        self._note(note)
+
+    def _note(self, note: str) -> None:
+        if note not in self._notes:
+            self._notes.append(note)
+
+    def finish(
+        self,
+        at: float,
+        *,
+        id: str,
+        started_at: float,
+        ended: float | None = None,
+        outcome: str | None = None,
+        fault: Fault | None = None,
+        notes: tuple[str, ...] = (),
+        **facts: Any,
+    ) -> Reading:
+        """The reading. `at`: when the client had the last byte; `ended`: when the backend's stream ended.
+
+        `outcome` and `fault` say how the transport ended; None leaves it to what the stream said.
+        """
+        ended = self.terminal_at if self.terminal_at is not None else ended
+        whole = outcome is None
+        if self._way in ("body", "fault", "sniff") and whole:
+            self._read_body(at if ended is None else ended)
+        if self._way == "fault" and self._fault is None:
+            self._fault = grammar.fault_of(bytes(self._body)) or Fault(f"http_{self._status}")
+        if self._way == "sse" and not self._terminal and self._parser.rest.strip() == grammar.DONE:
+            self._terminal = True  # the last blank line is missing, and nothing else
+        if self._terminal and outcome in _TOO_LATE:
+            self._note(f"{outcome} after the end of the answer")
+            outcome, fault = None, None
+        settled = self._settle()
+        head = self.head_at
+        return Reading(
+            **{"model": None, "answered_model": self._model, "status": self._status} | facts,
+            id=id,
+            started_at=started_at,
+            outcome=outcome or self._outcome(),
+            fault=fault or self._fault,
+            api=self.api,
+            streamed=self.streamed,
+            head=None if head is None else head - self._received,
+            ended=None if ended is None else ended - self._received,
+            done=at - self._received,
+            arrivals=self.arrivals,
+            data_events=self._data_events,
+            parse_errors=self._parse_errors,
+            done_seen=self._terminal and self.streamed,
+            finish_reasons=tuple(self._finishes[i] for i in sorted(self._finishes)),
+            choices=len(self._choices),
+            tokens=self._usage,
+            usage_source="reported" if self._usage else "none",
+            usage_final=bool(self._usage) and (self._usage_late or self._terminal),
+            settled=settled,
+            text=self._answer() if self._keep_text else None,
+            warning=self._warning,
+            notes=(*self._notes, *notes),
+        )
+
+    def _read_body(self, ended: float) -> None:
+        """A JSON answer is one arrival at its end."""
+        body = bytes(self._body)
+        if self._way == "fault" or not body.strip():
+            return
+        try:
+            delta = grammar.read_body(body, self.api)
+        except Unreadable:
+            self._parse_errors += 1
+            return
+        self._take(delta)
+        if delta.is_output:
+            sizes = len(delta.answer), len(delta.reasoning), len(delta.tool)
+            self.arrivals.add(Arrival(ended - self._received, 1, *sizes, False, delta.tokens, None))
+
+    def _settle(self) -> timeline.Settled | None:
+        """Of snapshot streams: who was final when; the arrivals learn how many characters each brought for good."""
+        if not self._snapshots:
+            return None
+        choices = list(self._snapshots.values())
+        times = list(self.arrivals.column("at"))
+        if times:
+            self.arrivals.settle(snapshot.finals(choices, times))
+        return snapshot.settled(choices)
+
+    def _answer(self) -> str:
+        if self._snapshots:
+            return "".join(self._snapshots[i].text for i in sorted(self._snapshots))
+        return "".join(self._text)
+
+    def _outcome(self) -> str:
+        """How a stream that ended without a fault of the transport ended."""
+        if self._status is not None and not 200 <= self._status < 300:
+            return "backend_error"
+        if self._fault is not None:
+            return "bad_stream" if self._fault.type == "unexpected_content_type" else "backend_error"
+        if self._way == "pass" or self.api not in MEASURED:
+            return "ok"
+        if self._parse_errors or (self._way == "sse" and not self._data_events and self._parser.foreign):
+            return "bad_stream"
+        if self._way == "sse" and self._data_events and not self._ended():
+            return "truncated"
+        return "ok" if self.output or self._usage else "empty"
+
+    def _ended(self) -> bool:
+        """The API's own end, or a finish for every choice that spoke."""
+        return self._terminal or (bool(self._finishes) and self._choices <= self._finishes.keys())
+
+
+_TOO_LATE = frozenset({"client_gone", "truncated", "timeout_idle", "timeout_total"})

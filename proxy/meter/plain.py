@@ -1,0 +1,97 @@
+"""The short way for the commonest event: one more piece of plain text, all else as in the event before.
+
+A stream repeats itself: `{"id":…,"choices":[{"index":0,"delta":{"content":"` + a few letters + the same end.
+Once the long way has read such an event, the bytes before and after its text are remembered. An event
+that starts and ends with them, and whose middle holds no quote, no backslash and no control character, is
+the same JSON with another text: it needs no parser. What the learned bytes mean is not assumed but tried:
+another text is put between them and read the long way, and it must come out as that text and nothing else.
+"""
+
+from __future__ import annotations
+
+from . import grammar
+from .grammar import Delta, Unreadable
+from .sse import Event
+
+_NEVER = b"\xff\xff"  # no event starts with these bytes: they are no UTF-8
+_PROBE = "manometer"
+_TRIES = 4  # of a stream whose events share nothing (a new id each), the rest goes the long way
+
+
+class Plain:
+    """What one stream's plain events look like."""
+
+    __slots__ = ("_after", "_data_after", "_data_before", "_skip", "_strip", "_tries", "before")
+
+    def __init__(self) -> None:
+        self.before = _NEVER  # a whole read that holds one event starts with these bytes; _NEVER: not now
+        self._after = b""
+        self._data_before = _NEVER
+        self._data_after = b""
+        self._skip = self._strip = 0
+        self._tries = 0
+
+    def match(self, chunk: bytes) -> int:
+        """The characters of text in a read that is one plain event; 0 if it is not. It starts with `before`."""
+        if not chunk.endswith(self._after):
+            return 0
+        return _printable(chunk[self._skip : -self._strip])
+
+    def text(self, chunk: bytes) -> str:
+        return chunk[self._skip : -self._strip].decode()
+
+    def match_data(self, event: Event) -> int:
+        """The same for one event among several."""
+        data = event.data
+        if event.name or not (data.startswith(self._data_before) and data.endswith(self._data_after)):
+            return 0
+        return _printable(data[len(self._data_before) : -len(self._data_after)])
+
+    def text_of(self, data: bytes) -> str:
+        return data[len(self._data_before) : -len(self._data_after)].decode()
+
+    def ready(self, between_events: bool) -> None:
+        """A read can be taken whole only when it starts where an event starts."""
+        learned = self._data_before is not _NEVER
+        self.before = b"data: " + self._data_before if learned and between_events else _NEVER
+
+    def learn(self, event: Event, delta: Delta) -> bool:
+        """Remember what surrounds this event's text, if the event is plain."""
+        if self._tries >= _TRIES or event.name or not _is_plain(delta):
+            return False
+        self._tries += 1
+        text = delta.answer.encode()
+        if not _printable(text) or event.data.count(b'"' + text + b'"') != 1:
+            return False
+        before, _, after = event.data.partition(b'"' + text + b'"')
+        before, after = before + b'"', b'"' + after
+        if b"\n" in before + after or not _same(before + _PROBE.encode() + after, delta):
+            return False
+        self._data_before, self._data_after = before, after
+        self._after = after + b"\n\n"
+        self._skip, self._strip = len(b"data: ") + len(before), len(self._after)
+        return True
+
+
+def _printable(text: bytes) -> int:
+    """The number of characters, if JSON would read these bytes as they stand between two quotes; else 0."""
+    if b'"' in text or b"\\" in text:
+        return 0
+    try:
+        characters = text.decode()
+    except UnicodeDecodeError:
+        return 0
+    return len(characters) if characters.isprintable() else 0
+
+
+def _is_plain(delta: Delta) -> bool:
+    """Text, and nothing that would have to be taken from each event anew."""
+    return bool(delta.answer) and delta == Delta(answer=delta.answer, model=delta.model, choices=delta.choices)
+
+
+def _same(data: bytes, delta: Delta) -> bool:
+    try:
+        probe = grammar.read_event(data, b"", replace=False)
+    except Unreadable:
+        return False
+    return probe == Delta(answer=_PROBE, model=delta.model, choices=delta.choices)
