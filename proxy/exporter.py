@@ -1,0 +1,314 @@
+"""Prometheus metrics: a fold over openings and readings.
+
+1. `opened` and `finished` only add up (`tally`); prometheus_client sees nothing until somebody scrapes.
+   Its own instruments would cost several times as much for each request.
+2. `collect` takes one frozen copy under the lock, so that the numbers of a scrape belong together
+   (started = sum of outcomes + in flight), and builds the families outside of it. It may run in any
+   thread, and two scrapers at once are two copies.
+3. Children of every configured pair exist from the start: a counter that is born with its first
+   increment has lost it to `rate()`.
+4. The number of series is capped. What would pass the cap is counted under `other`: totals stay right.
+5. There are no `_created` series, because a custom collector makes none unless told to.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
+from operator import attrgetter
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    Exemplar,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.core import Metric as Family
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from . import metrics as m
+from .meter import OUTCOMES, Reading
+from .recorder import Opening
+from .tally import Count, FrozenCount, FrozenTally, Mark, Tally
+
+Labels = tuple[str, ...]
+Pair = tuple[str, str, str]  # backend, model, decoding: configured names
+
+NONE = "none"  # refused before a backend was chosen
+OTHER = "other"
+_LONGEST_ID = 64  # an exemplar's labels may hold 128 characters together
+_BOOL = ("false", "true")
+
+# Which measurement feeds which histogram. None is never observed.
+_OF_ANSWERS: tuple[tuple[m.Metric, Callable[[Reading], float | None]], ...] = (
+    (m.TTFB, attrgetter("ttfb")),
+    (m.TTFT, attrgetter("ttft")),
+    (m.BACKEND_TTFT, attrgetter("backend_ttft")),
+    (m.TTFA, attrgetter("ttfa")),
+    (m.DURATION_SECONDS, attrgetter("e2e")),
+    (m.TOKEN_RATE, attrgetter("e2e_rate")),
+)
+_OF_STREAMS: tuple[tuple[m.Metric, Callable[[Reading], float | None]], ...] = (
+    (m.SILENCE, attrgetter("silence")),
+    (m.T90, attrgetter("stability.t90")),
+    (m.TIME_PER_TOKEN, lambda reading: 1 / rate if (rate := reading.decode_rate) else None),
+    (m.BURSTS, lambda reading: len(reading.arrivals) or None),
+)
+_TOKEN_TYPES = ("prompt", "cached", "completion", "reasoning")
+
+# The statuses that go with an outcome often enough to exist before the first of them.
+_USUAL_CODES: dict[str, tuple[str, ...]] = {
+    "ok": ("200",),
+    "refused": ("400", "401", "404", "413"),
+    "backend_error": ("200", "400", "401", "404", "429", "500", "502", "503"),
+    "unreachable": ("502",),
+    "timeout_connect": ("504",),
+    "timeout_first_output": ("504", "200"),
+    "timeout_total": ("504", "200"),
+    "empty": ("200",),
+    "internal": ("500",),
+}
+
+
+class Exporter(Collector):
+    """A `Sink` whose sums a registry can collect.
+
+    `instances` are prices per hour of self-hosted backends as (amount, currency); `memory` tells the resident
+    bytes of the proxy's processes by name, and is asked once for each scrape, in the scraper's thread.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        pairs: Iterable[Pair] = (),
+        *,
+        series_limit: int = 20_000,
+        build: tuple[str, str] = ("", ""),
+        instances: Mapping[str, tuple[Decimal, str]] | None = None,
+        memory: Callable[[], Mapping[str, int]] | None = None,
+    ) -> None:
+        self._lock = threading.Lock()
+        self._limit = series_limit
+        self._lines = 0
+        self._children: dict[m.Metric, dict[Labels, Any]] = {metric: {} for metric in m.METRICS}
+        self._open: dict[str, Count] = {}  # by request id: the gauge that counts it
+        self._memory = memory or dict
+        for pair in pairs:
+            self._prepare(pair)
+        for outcome in ("refused", "internal"):
+            self._prepare_outcome((NONE, OTHER, NONE, "chat", "false"), outcome)
+        self._count(m.BUILD, build, 1)
+        self._count(m.SERIES_REFUSED, (), 0)
+        self._child(m.LOOP_LAG, ())
+        for backend, (amount, currency) in (instances or {}).items():
+            self._count(m.INSTANCE_PRICE, (backend, currency), amount)
+        registry.register(self)
+
+    # What happens
+
+    def opened(self, opening: Opening) -> None:
+        with self._lock:
+            if opening.id not in self._open:
+                self._open[opening.id] = self._start(_labels(opening))
+
+    def finished(self, reading: Reading) -> None:
+        with self._lock:
+            labels = _labels(reading)
+            # A reading that nobody announced starts and ends here: the gauge can't go below zero.
+            gauge = self._open.pop(reading.id, None) or self._start(labels)
+            gauge.value -= 1
+            self._end(reading, labels)
+            self._observe(reading, labels)
+            self._arrivals(reading, labels)
+            self._tokens(reading, labels)
+
+    def dropped(self, sink: str, readings: int = 1) -> None:
+        """Readings that `sink` never got. Called with 0 it makes the series, so that its first loss shows."""
+        with self._lock:
+            self._count(m.DROPPED, (sink,), readings)
+
+    def reloaded(self, at: float) -> None:
+        """A configuration is in force since `at`, seconds since the epoch."""
+        with self._lock:
+            self._child(m.RELOADED, ()).value = at
+
+    # The fold, by subject
+
+    def _start(self, labels: Labels) -> Count:
+        self._count(m.STARTED, labels)
+        gauge: Count = self._child(m.IN_FLIGHT, labels)
+        gauge.value += 1
+        return gauge
+
+    def _end(self, reading: Reading, labels: Labels) -> None:
+        code = NONE if reading.status is None else str(reading.status)
+        ended = self._count(m.REQUESTS, (*labels, reading.outcome, code))
+        if len(reading.id) <= _LONGEST_ID:
+            ended.mark = Mark(reading.id, 1.0, reading.started_at + reading.done)
+        for attempt in reading.attempts:
+            self._count(m.ATTEMPTS, (attempt.backend, attempt.outcome))
+        if reading.route is not None:
+            self._count(m.MIRRORED if reading.mirror else m.SPLIT, (reading.route, labels[0]))
+
+    def _observe(self, reading: Reading, labels: Labels) -> None:
+        id = reading.id if len(reading.id) <= _LONGEST_ID else None
+        at = reading.started_at + reading.done
+        answer = (*labels, _BOOL[reading.streamed])
+        for metric, of in _OF_ANSWERS:
+            if (value := of(reading)) is not None:
+                self._child(metric, answer).add(value, id if metric.exemplars else None, at)
+        if reading.streamed:
+            for metric, of in _OF_STREAMS:
+                if (value := of(reading)) is not None:
+                    self._child(metric, labels).add(value, id if metric.exemplars else None, at)
+        if (overhead := reading.overhead) is not None:
+            self._child(m.OVERHEAD_SECONDS, labels).add(overhead, id, at)
+        if reading.loop_lag is not None:
+            self._child(m.LOOP_LAG, ()).add(reading.loop_lag)
+
+    def _arrivals(self, reading: Reading, labels: Labels) -> None:
+        if not reading.arrivals:
+            self._count(m.NO_OUTPUT, (*labels, reading.outcome))
+            return
+        if holds := [hold for hold in reading.arrivals.column("hold") if hold == hold]:
+            self._child(m.HOLD, labels).add_all(holds)
+        if not reading.streamed:
+            return
+        if bursts := reading.bursts:
+            self._child(m.BURST_TOKENS, labels).add_all(bursts)
+        if gaps := reading.gaps:
+            self._child(m.GAPS, labels).add_all(gaps)
+            if max(gaps) >= reading.stall_threshold:
+                stalls = reading.stalls
+                self._count(m.STALLS, labels, len(stalls))
+                self._count(m.STALL_SECONDS, labels, sum(stalls))
+
+    def _tokens(self, reading: Reading, labels: Labels) -> None:
+        tokens = reading.tokens
+        for type in _TOKEN_TYPES:
+            if number := getattr(tokens, type):
+                self._count(m.TOKENS, (*labels, type, "reported"), number)
+        if estimated := reading.estimated_completion:
+            self._count(m.TOKENS, (*labels, "completion", "estimated"), estimated)
+        if not tokens and reading.arrivals and reading.outcome == "ok":
+            self._count(m.USAGE_MISSING, labels)
+        if reading.cost is not None:
+            self._count(m.COST, (*labels, reading.currency), reading.cost)
+        elif tokens.prompt is not None and tokens.completion is not None:
+            self._count(m.UNPRICED, labels)
+
+    # Children
+
+    def _count(self, metric: m.Metric, labels: Labels, amount: float | Decimal = 1) -> Count:
+        child: Count = self._child(metric, labels)
+        child.value += amount  # type: ignore[operator]  # a series holds floats or Decimals, never both
+        return child
+
+    def _child(self, metric: m.Metric, labels: Labels) -> Any:
+        child = self._children[metric].get(labels)
+        return self._make(metric, labels) if child is None else child
+
+    def _make(self, metric: m.Metric, labels: Labels) -> Any:
+        family = self._children[metric]
+        if self._lines + metric.lines > self._limit:
+            self._children[m.SERIES_REFUSED].setdefault((), Count()).value += 1
+            labels = tuple(
+                value if name in m.CLOSED else OTHER for name, value in zip(metric.labels, labels, strict=True)
+            )
+            if labels in family:
+                return family[labels]
+        self._lines += metric.lines
+        family[labels] = Tally(metric.bounds) if metric.kind == "histogram" else Count()
+        return family[labels]
+
+    def _prepare(self, pair: Pair) -> None:
+        labels: Labels = (*pair, "chat", "false")
+        for metric in m.METRICS:
+            if metric.labels == m.EXCHANGE:
+                self._child(metric, labels)
+            elif metric.labels == m.ANSWER:
+                for streamed in _BOOL:
+                    self._child(metric, (*labels, streamed))
+        for outcome in OUTCOMES:
+            self._prepare_outcome(labels, outcome)
+            self._child(m.NO_OUTPUT, (*labels, outcome))
+            self._child(m.ATTEMPTS, (pair[0], outcome))
+        for type in _TOKEN_TYPES:
+            self._child(m.TOKENS, (*labels, type, "reported"))
+        self._child(m.TOKENS, (*labels, "completion", "estimated"))
+        self._child(m.COST, (*labels, "USD"))
+
+    def _prepare_outcome(self, labels: Labels, outcome: str) -> None:
+        self._child(m.STARTED, labels)
+        self._child(m.IN_FLIGHT, labels)
+        for code in _USUAL_CODES.get(outcome, ("200", NONE)):
+            self._child(m.REQUESTS, (*labels, outcome, code))
+
+    # What a scrape sees
+
+    def describe(self) -> Iterator[Family]:
+        return (_family(metric) for metric in m.METRICS)
+
+    def collect(self) -> Iterator[Family]:
+        memory = self._memory()
+        with self._lock:
+            frozen = [
+                (metric, [(labels, child.frozen()) for labels, child in children.items()])
+                for metric, children in self._children.items()
+            ]
+        for metric, children in frozen:
+            family = _family(metric)
+            if metric is m.MEMORY:
+                children = [((process,), FrozenCount(float(size), None)) for process, size in memory.items()]
+            for labels, child in children:
+                _expose(family, metric, labels, child)
+            yield family
+
+
+def _labels(exchange: Opening | Reading) -> Labels:
+    return (
+        exchange.backend or NONE,
+        exchange.model or NONE,
+        exchange.decoding or NONE,
+        exchange.api,
+        _BOOL[exchange.mirror],
+    )
+
+
+def _family(metric: m.Metric) -> Any:
+    # build_info is exposed as a gauge: the text format and OpenMetrics then agree on its name.
+    kinds = {"counter": CounterMetricFamily, "histogram": HistogramMetricFamily}
+    return kinds.get(metric.kind, GaugeMetricFamily)(metric.full_name, metric.help, labels=metric.labels)
+
+
+def _expose(family: Any, metric: m.Metric, labels: Labels, child: FrozenCount | FrozenTally) -> None:
+    if isinstance(child, FrozenTally):
+        family.add_metric(labels, list(_buckets(metric.bounds, child)), child.total)
+    elif metric.kind == "counter":
+        family.add_metric(labels, child.value, exemplar=_exemplar(child.mark))
+    else:
+        family.add_metric(labels, child.value)
+
+
+def _buckets(bounds: tuple[float, ...], tally: FrozenTally) -> Iterator[tuple[str, float, Exemplar | None]]:
+    upto = 0
+    for le, count, mark in zip((*map(repr, bounds), "+Inf"), tally.counts, tally.marks, strict=True):
+        upto += count
+        yield le, upto, _exemplar(mark)
+
+
+def _exemplar(mark: Mark | None) -> Exemplar | None:
+    return None if mark is None else Exemplar({"request_id": mark.id}, mark.value, mark.at)
+
+
+def render(registry: CollectorRegistry, accept: str = "") -> tuple[str, bytes]:
+    """Everything in the registry as (content type, body), in the format that the Accept header asks for.
+
+    Takes tens of milliseconds when there are thousands of series: call it in a thread.
+    """
+    encoder, content_type = choose_encoder(accept)
+    return content_type, encoder(registry)
