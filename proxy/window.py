@@ -1,0 +1,214 @@
+"""What the last minute says: one row per backend, computed from raw values, never from buckets.
+
+1. A finished exchange leaves a `Sample`: the few numbers that the rows need. Samples are small, so a
+   window can hold far more exchanges than the ring holds readings.
+2. Everything here is a function of samples and of the time it is told. An undefined number is None.
+3. Latencies are those of streamed answers. A JSON answer has one arrival, at its end: its ttft is its
+   e2e, and mixing the two says nothing about either.
+4. Rates are over the seconds that the samples really cover, which the answer states.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from .meter import Reading
+
+# The bounds of manometer_time_to_first_token_seconds, so that the page and Grafana draw the same shape.
+TTFT_BOUNDS = (
+    *(0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75),
+    *(1.0, 1.5, 2.0, 2.5, 5.0, 7.5, 10.0, 20.0, 30.0, 60.0),
+)
+NOT_FAILED = frozenset({"ok", "client_gone"})  # a client that leaves is no fault of a backend
+
+
+class Backend(NamedTuple):
+    """What the page must know of a configured backend. It has a row from the start, traffic or not."""
+
+    name: str
+    decoding: str | None = None
+    instance_per_hour: Decimal = Decimal(0)
+    currency: str = "USD"
+
+
+class Sample(NamedTuple):
+    """One finished exchange, as far as the rows need it."""
+
+    at: float  # wall clock, when it was done
+    backend: str | None
+    decoding: str | None
+    outcome: str
+    ttft: float | None  # of streamed answers only
+    silence: float | None  # likewise
+    e2e: float
+    arrivals: int
+    completion: int | None
+    rate: float | None
+    cost: Decimal | None
+    currency: str
+
+    @classmethod
+    def of(cls, reading: Reading) -> Sample:
+        streamed = reading.streamed
+        return cls(
+            reading.started_at + reading.done,
+            reading.backend,
+            reading.decoding,
+            reading.outcome,
+            reading.ttft if streamed else None,
+            reading.silence if streamed else None,
+            reading.e2e,
+            len(reading.arrivals) if streamed else 0,
+            reading.tokens.completion,
+            reading.e2e_rate,
+            reading.cost,
+            reading.currency,
+        )
+
+
+def percentile(values: Sequence[float], share: float) -> float | None:
+    """The value below which `share` of the sorted `values` lie, linear between order statistics (Hyndman-Fan 7).
+
+    The unit is that of the values. None when there are none.
+    """
+    if not values:
+        return None
+    place = (len(values) - 1) * share
+    below = math.floor(place)
+    above = min(below + 1, len(values) - 1)
+    return values[below] + (values[above] - values[below]) * (place - below)
+
+
+def row(backend: Backend, samples: Sequence[Sample], seconds: float) -> dict[str, Any]:
+    """One backend's numbers over `seconds`; its samples are those of the window."""
+    outcomes = Counter(s.outcome for s in samples)
+    errors = sum(n for outcome, n in outcomes.items() if outcome not in NOT_FAILED)
+    ok = [s for s in samples if s.outcome == "ok"]
+    counted = [s for s in ok if s.completion is not None]
+    completion = sum(s.completion or 0 for s in counted)
+    streamed = [s for s in counted if s.arrivals]
+    return {
+        "name": backend.name,
+        "decoding": backend.decoding,
+        "n": len(samples),
+        "rate": _over(len(samples), seconds),
+        "errors": errors,
+        "error_share": _over(errors, len(samples)),
+        "outcomes": dict(sorted(outcomes.items())),
+        "ttft": _spread(s.ttft for s in samples),
+        "silence_share": silence_share(samples),
+        "completion": completion,
+        "throughput": _over(completion, seconds),
+        "e2e_rate": _spread(s.rate for s in ok),
+        "tokens_per_burst": _over(sum(s.completion or 0 for s in streamed), sum(s.arrivals for s in streamed)),
+        "usage_unknown": len(ok) - len(counted),
+        "costs": costs(backend, samples, seconds),
+        "unpriced": sum(s.cost is None for s in ok),
+    }
+
+
+def silence_share(samples: Iterable[Sample]) -> float | None:
+    """Time between the head and the first output, as a share of the whole: sum of silences / sum of e2e.
+
+    Over streamed answers that had output. None without any.
+    """
+    heard = [s for s in samples if s.silence is not None]
+    return _over(sum(s.silence or 0.0 for s in heard), sum(s.e2e for s in heard))
+
+
+def costs(backend: Backend, samples: Iterable[Sample], seconds: float) -> list[dict[str, Any]]:
+    """Cost per hour and per million completion tokens, for each currency that was charged.
+
+    per_hour = sum of costs / seconds * 3600 + the instance's price per hour.
+    per_million = (sum of costs + instance price * seconds / 3600) / completion tokens * 10^6; None without tokens.
+    """
+    spent: defaultdict[str, Decimal] = defaultdict(Decimal)
+    tokens: Counter[str] = Counter()
+    for s in samples:
+        currency = backend.currency if s.cost is None else s.currency
+        if s.cost is not None:
+            spent[currency] += s.cost
+        if s.cost is not None or backend.instance_per_hour:
+            tokens[currency] += s.completion or 0
+    if backend.instance_per_hour:
+        spent[backend.currency] += backend.instance_per_hour * Decimal(seconds) / 3600
+    return [
+        {
+            "currency": currency,
+            "per_hour": _over(float(total) * 3600, seconds),
+            "per_million": _over(float(total) * 1e6, tokens[currency]),
+        }
+        for currency, total in sorted(spent.items())
+    ]
+
+
+def distribution(samples: Iterable[Sample]) -> dict[str, Any]:
+    """How the ttft of each decoding is spread: the share of its exchanges per bucket, and the n behind it.
+
+    Bucket i holds bounds[i-1] < ttft <= bounds[i]; one more at the end holds what is above the last bound.
+    """
+    counts: dict[str, list[int]] = {}
+    for s in samples:
+        if s.ttft is not None and s.decoding is not None:
+            bucket = counts.setdefault(s.decoding, [0] * (len(TTFT_BOUNDS) + 1))
+            bucket[bisect_left(TTFT_BOUNDS, s.ttft)] += 1
+    return {
+        "bounds": TTFT_BOUNDS,
+        "decodings": {
+            name: {"n": sum(bucket), "shares": [n / sum(bucket) for n in bucket]}
+            for name, bucket in sorted(counts.items())
+        },
+    }
+
+
+class Series:
+    """Completion tokens by the second in which they arrived, for each backend.
+
+    A token is known to be one when its exchange has ended (that is when usage comes), so the newest
+    seconds still grow. Only ok exchanges with reported usage count, as in the throughput.
+    """
+
+    def __init__(self, horizon: int) -> None:
+        self._horizon = horizon
+        self._seconds: dict[str, dict[int, float]] = {}
+
+    def add(self, reading: Reading) -> None:
+        bursts = reading.bursts
+        if reading.outcome != "ok" or reading.backend is None or bursts is None:
+            return
+        seconds = self._seconds.setdefault(reading.backend, {})
+        for at, size in zip(reading.arrivals.column("at"), bursts, strict=True):
+            second = int(reading.started_at + at)
+            seconds[second] = seconds.get(second, 0.0) + size
+        if len(seconds) > 2 * self._horizon:
+            for second in sorted(seconds)[: -self._horizon]:
+                del seconds[second]
+
+    def copy(self) -> dict[str, dict[int, float]]:
+        return {name: dict(seconds) for name, seconds in self._seconds.items()}
+
+
+def tokens(seconds: Mapping[str, Mapping[int, float]], now: float, span: int) -> dict[str, Any]:
+    """The last `span` whole seconds before `now`: values[i] are the tokens of second start + i."""
+    start = int(now) - span
+    return {
+        "start": start,
+        "backends": {
+            name: [round(found.get(second, 0.0), 3) for second in range(start, start + span)]
+            for name, found in sorted(seconds.items())
+        },
+    }
+
+
+def _spread(values: Iterable[float | None]) -> dict[str, Any]:
+    known = sorted(v for v in values if v is not None)
+    return {"n": len(known), "p50": percentile(known, 0.5), "p95": percentile(known, 0.95)}
+
+
+def _over(amount: float, base: float) -> float | None:
+    return amount / base if base else None
