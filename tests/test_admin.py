@@ -242,11 +242,11 @@ async def test_a_page_that_does_not_read_is_dropped(admin, ring, monkeypatch):
         ring.finished(reading(f"{i}", outcome="backend_error", fault=Fault("e", "x" * 100_000)))
     get = await admin(beat=0.001)
     live = get.server.app[ADMIN].live
-    reader, writer = await asyncio.open_connection("127.0.0.1", get.server.port, limit=1024)
+    reader, writer = await asyncio.open_connection("127.0.0.1", get.server.port, limit=4096)
     writer.write(b"GET /api/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
     await until(lambda: live.watching == 1)
     await until(lambda: live.watching == 0)
-    assert b"event: summary" in await reader.read(512)  # it was served, until it fell behind
+    assert b"event: summary" in await reader.read(4096)  # it was served, until it fell behind
     writer.close()
     with contextlib.suppress(ConnectionError):
         await writer.wait_closed()
