@@ -1,0 +1,11 @@
+"""Readings -> what a report says. Pure: no clock, no socket, no file; randomness is an argument.
+
+One module for each kind of statement:
+
+- `quantile`: percentiles of raw values, and what failures do to them;
+- `interval`: how sure one can be of them;
+- `span`: which stretch of a run is measured, and the throughput in it;
+- `level`: everything about one level of load, folded once;
+- `scaling`: levels -> the scalability law, its knee, and the capacity;
+- `pairing`: two backends asked in pairs -> a ratio, a verdict, a decision.
+"""

@@ -1,0 +1,82 @@
+"""Which stretch of a run counts. Two are always told: the whole run, and its steady part.
+
+A run fills up and drains; at the edges the server is less busy than the level says. The steady window
+goes from the moment all clients are busy to the moment the first one runs dry. Tokens are counted where
+they arrived, not where their request ended, so an answer that crosses an edge is split there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from proxy.meter.reading import Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of wall time (epoch seconds) and the answer tokens that came in it."""
+
+    start: float
+    end: float
+    tokens: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+    @property
+    def throughput(self) -> float | None:
+        """Completion tokens of ok exchanges / wall time, tokens per second. None for an empty window."""
+        return self.tokens / self.seconds if self.seconds > 0 else None
+
+
+def whole(readings: Sequence[Reading]) -> Window | None:
+    """From the first start to the last end."""
+    if not readings:
+        return None
+    start = min(r.started_at for r in readings)
+    return Window(
+        start, max(r.started_at + r.done for r in readings), sum(size(r) for r in readings if r.outcome == "ok")
+    )
+
+
+def steady(readings: Sequence[Reading], clients: int | None) -> Window | None:
+    """From the start of the n-th request to the first end after the last start, n the number of clients.
+
+    Open loop (`clients` None): from the first start to the last. None when nothing is left between the edges.
+    """
+    starts = sorted(r.started_at for r in readings)
+    if len(starts) < 2 or (clients is not None and len(starts) < clients):
+        return None
+    start, last = starts[(clients or 1) - 1], starts[-1]
+    ends = (r.started_at + r.done for r in readings)
+    end = last if clients is None else min((end for end in ends if end > last), default=last)
+    if end <= start:
+        return None
+    return Window(start, end, sum(_within(r, start, end) for r in readings if r.outcome == "ok"))
+
+
+def size(reading: Reading) -> float:
+    """Completion tokens as reported, else estimated by characters: `Level.usage_source` says which they are."""
+    return reading.tokens.completion or reading.estimated_completion or 0
+
+
+def _within(reading: Reading, start: float, end: float) -> float:
+    if start <= reading.started_at and reading.started_at + reading.done <= end:
+        return size(reading)
+    tokens = size(reading)
+    sizes = sized(reading)
+    total = sum(sizes)
+    times = reading.arrivals.column("at")
+    inside = [s for at, s in zip(times, sizes, strict=True) if start <= reading.started_at + at <= end]
+    return tokens * sum(inside) / total if total else 0.0
+
+
+def sized(reading: Reading) -> list[float]:
+    """Each arrival's tokens: exact, or shared out by characters; of estimated ones too."""
+    bursts = reading.bursts
+    if bursts is not None:
+        return bursts
+    columns = (reading.arrivals.column(name) for name in ("answer", "reasoning", "tool"))
+    return [sum(parts) for parts in zip(*columns, strict=True)]

@@ -1,0 +1,43 @@
+import pytest
+
+from loadgen.analysis.span import steady, whole
+from proxy.meter.usage import NOTHING
+from tests.readings import failure, stream
+
+
+def test_the_whole_window_goes_from_the_first_start_to_the_last_end():
+    window = whole([stream(start=0.0), stream(start=1.0, ttft=0.3), failure(start=2.0, done=0.5)])
+    assert (window.start, window.end) == (0.0, 2.5)
+    assert window.throughput == pytest.approx(128 / 2.5)
+
+
+def test_tokens_of_failed_exchanges_are_not_throughput():
+    window = whole([stream(start=0.0), stream(start=1.0, outcome="truncated")])
+    assert window.tokens == 64
+
+
+def test_the_steady_window_starts_when_all_clients_are_busy_and_ends_when_one_runs_dry():
+    # two clients, three requests of one second each, the second client half a second late
+    starts = (0.0, 1.0, 2.0, 0.5, 1.5, 2.5)
+    readings = [stream(start=s, ttft=0.25, bursts=4, gap=0.25, size=10) for s in starts]  # arrivals at .25 .5 .75 1
+    window = steady(readings, clients=2)
+    assert (window.start, window.end) == (0.5, 3.0)
+    # of the first, its arrivals at .5 .75 1; of the last, those at 2.75 and 3.0
+    assert window.tokens == pytest.approx(30 + 4 * 40 + 20)
+    assert window.throughput == pytest.approx(84)
+
+
+def test_an_open_loop_is_steady_while_requests_start():
+    window = steady([stream(start=s) for s in (0.0, 0.5, 2.0)], clients=None)
+    assert (window.start, window.end) == (0.0, 2.0)
+
+
+def test_without_anything_between_the_edges_there_is_no_steady_window():
+    assert whole([]) is None
+    assert steady([stream()], clients=1) is None
+    assert steady([stream(start=0.0), stream(start=0.1)], clients=4) is None
+
+
+def test_estimated_tokens_are_shared_out_by_characters():
+    window = whole([stream(tokens=NOTHING, usage_source="none")])
+    assert window.tokens == 64  # 256 characters, four to a token
