@@ -224,8 +224,6 @@ class Reading:
     # the proxy itself
     cost: Decimal | None = None
     currency: str = "USD"
-    hold_max: float | None = None
-    hold_sum: float | None = None
     loop_lag: float | None = None
     attempts: tuple[Attempt, ...] = ()
     mirror: bool = False
@@ -292,6 +290,15 @@ class Reading:
     @property
     def tpot(self) -> float | None:
         return timeline.tpot(self.arrivals, self.tokens.completion)
+
+    @property
+    def hold_max(self) -> float | None:
+        return max(timeline.holds(self.arrivals), default=None)
+
+    @property
+    def hold_sum(self) -> float | None:
+        holds = timeline.holds(self.arrivals)
+        return sum(holds) if holds else None
 
     @property
     def overhead(self) -> float | None:

@@ -147,6 +147,11 @@ def tpot(arrivals: Arrivals, completion: int | None) -> float | None:
     return span / (completion - 1)
 
 
+def holds(arrivals: Arrivals) -> list[float]:
+    """What the proxy added to each arrival: its last byte taken by the client's socket - its read, seconds, where known."""
+    return [hold for hold in arrivals.column("hold") if hold == hold]
+
+
 def overhead(sent: float | None, body_wait: float, ended: float | None, done: float) -> float | None:
     """What the proxy itself took: (sent - received - body_wait) + (done - ended), seconds. None if nothing was sent."""
     if sent is None:
