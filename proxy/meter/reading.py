@@ -74,8 +74,10 @@ class Arrivals(Sequence[Arrival]):
         """The common row, without building it: one event of plain answer text."""
         self._cells.extend((at, 1.0, answer, 0.0, 0.0, 0.0, _NAN, _NAN))
 
-    def hold(self, index: int, seconds: float) -> None:
-        self._cells[index * _WIDTH + 7] = seconds
+    def held(self, index: int, until: float) -> None:
+        """The client's socket took the arrival's last byte at `until`, seconds since received."""
+        cells, start = self._cells, index * _WIDTH
+        cells[start + 7] = until - cells[start]
 
     def halve(self) -> bool:
         """Merge neighbours, to hold a long stream in bounded room. The first and the last time stay as they are."""

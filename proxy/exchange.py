@@ -1,0 +1,186 @@
+"""One attempt at one backend: takes what the backend leg pushes, sends it on, and holds the meter to it.
+
+The order of `on_chunk` is the idea of the whole proxy: the read was stamped where it was read; now its bytes
+go to the client's socket; only then are they parsed. Until the client's side is open (its head is sent from a
+coroutine, one loop iteration later) chunks wait in a list, with their stamps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from .meter import Meter
+from .pulse import Pulse
+from .upstream import Call, Header, UpstreamFault
+
+
+class Filter(Protocol):
+    """What stands between a backend's bytes and the client's, where they must differ."""
+
+    def feed(self, chunk: bytes) -> bytes: ...
+
+    def finish(self) -> bytes: ...
+
+
+class Client(Protocol):
+    """The client's side, once its head is sent."""
+
+    def write(self, data: bytes) -> None: ...
+
+    @property
+    def choked(self) -> bool:
+        """Whether it has not taken what it was given, above the high-water mark."""
+        ...
+
+    @property
+    def empty(self) -> bool: ...
+
+
+class Exchange:
+    """The sink of one attempt. `head` and `end` are futures for the coroutine that conducts it."""
+
+    __slots__ = (
+        "_choke",
+        "_client",
+        "_filters",
+        "_held",
+        "_pulse",
+        "call",
+        "chunks",
+        "delivered",
+        "end",
+        "ended",
+        "fault",
+        "first",
+        "head",
+        "headers",
+        "meter",
+        "outputs",
+        "received",
+        "status",
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, pulse: Pulse, meter: Meter, received: float) -> None:
+        self.meter = meter
+        self.received = received
+        self.status = 0
+        self.headers: list[Header] = []
+        self.head: asyncio.Future[None] = loop.create_future()
+        self.first: asyncio.Future[None] = loop.create_future()  # the first bytes of the body, or the end
+        self.end: asyncio.Future[None] = loop.create_future()
+        self.fault: UpstreamFault | None = None
+        self.ended: float | None = None  # when the backend's stream ended
+        self.delivered: float | None = None  # when the API's own end was with the client
+        self.call: Call | None = None
+        self.chunks: list[tuple[float, bytes]] = []  # that wait for the client's side
+        self.outputs = False
+        self._pulse = pulse
+        self._client: Client | None = None
+        self._choke: Callable[[], None] | None = None
+        self._filters: Sequence[Filter] = ()
+        self._held = 0  # arrivals whose hold is known, or will never be
+
+    def open(self, client: Client, choke: Callable[[], None], filters: Sequence[Filter] = ()) -> None:
+        """The client's side is open: what has waited goes out, and from now on each read at once.
+
+        `choke` is called when the client takes less than comes; it pauses the backend and resumes it later.
+        """
+        self._client = client
+        self._choke = choke
+        self._filters = filters
+        chunks, self.chunks = self.chunks, []
+        for at, data in chunks:
+            self._forward(client, at, data)
+
+    # the backend leg's side
+
+    def on_head(self, at: float, status: int, headers: list[Header]) -> None:
+        self.status = status
+        self.headers = headers
+        kind = coding = ""
+        for name, value in headers:
+            lower = name.lower()
+            if lower == b"content-type":
+                kind = value.decode("latin-1")
+            elif lower == b"content-encoding":
+                coding = value.decode("latin-1")
+        self.meter.head(at, status, kind, coding)
+        _settle(self.head)
+
+    def on_chunk(self, at: float, data: bytes) -> None:
+        client = self._client
+        if client is None:
+            self.chunks.append((at, data))
+            _settle(self.first)
+        else:
+            self._forward(client, at, data)
+
+    def on_end(self, at: float) -> None:
+        self.ended = at
+        self._over()
+
+    def on_fault(self, at: float, fault: UpstreamFault) -> None:
+        self.ended = at
+        self.fault = fault
+        self._over()
+
+    def _over(self) -> None:
+        for future in (self.head, self.first, self.end):
+            _settle(future)
+
+    # the path of every byte
+
+    def _forward(self, client: Client, at: float, data: bytes) -> None:
+        out = data
+        for part in self._filters:
+            out = part.feed(out)
+        if out:
+            client.write(out)
+            if client.choked and self._choke is not None:
+                self._choke()
+        meter = self.meter
+        meter.feed(data, at)
+        if len(meter.arrivals) != self._held or meter.terminal_at is not None:
+            if not self.outputs:
+                self.outputs = True
+                if self.call is not None:
+                    self.call.output()
+            self._pulse.wrote(self, at)
+
+    def flushed(self, now: float) -> None:
+        """What was written is with the client's socket; if that is full, it is looked at after the next write."""
+        client = self._client
+        if client is None or not client.empty:
+            return
+        meter = self.meter
+        arrivals = meter.arrivals
+        known = len(arrivals)
+        for index in range(min(self._held, known), known):
+            arrivals.held(index, now - self.received)
+        self._held = known
+        if meter.terminal_at is not None and self.delivered is None:
+            self.delivered = now
+
+    def rest(self) -> bytes:
+        """What the filters still hold when the stream has ended."""
+        out = b""
+        for part in self._filters:
+            out = part.feed(out) + part.finish() if out else part.finish()
+        return out
+
+
+class Discard:
+    """A client that takes everything and reads nothing: of mirrored requests."""
+
+    choked = False
+    empty = True
+
+    def write(self, data: bytes) -> None:
+        pass
+
+
+def _settle(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,63 @@
+"""Takes the usage event that the proxy itself asked for out of a stream, and nothing else.
+
+The client did not ask for it, so its bytes must be the backend's without that event. Most reads hold no
+usage and end where an event ends: they pass untouched. Otherwise whole events are looked at one by one, and
+only an unfinished event is held back until its end comes: no client could have used it before.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .meter import grammar
+
+_EVENT_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\Z))")
+_SIGN = b'_tokens"'  # in every usage object; inside a JSON string the quote would be escaped
+_HOLD = 64 * 1024  # no usage event is longer
+
+
+class Strip:
+    """`feed` what was read, send on what it returns; `finish` returns what is left at the end."""
+
+    __slots__ = ("_held", "taken")
+
+    def __init__(self) -> None:
+        self._held = b""
+        self.taken = 0  # usage events taken out
+
+    def feed(self, chunk: bytes) -> bytes:
+        if not self._held and _SIGN not in chunk and chunk.endswith(b"\n\n"):
+            return chunk
+        return self._split(self._held + chunk)
+
+    def finish(self) -> bytes:
+        held, self._held = self._held, b""
+        return held
+
+    def _split(self, data: bytes) -> bytes:
+        kept = []
+        start = 0
+        for end in _EVENT_END.finditer(data):
+            event = data[start : end.end()]
+            start = end.end()
+            if _SIGN in event and is_usage_only(event):
+                self.taken += 1
+            else:
+                kept.append(event)
+        self._held = data[start:]
+        if len(self._held) > _HOLD and _SIGN not in self._held:
+            kept.append(self._held)
+            self._held = b""
+        return b"".join(kept)
+
+
+def is_usage_only(event: bytes) -> bool:
+    """Whether an event holds usage and no choice: what `include_usage` adds to a stream."""
+    lines = re.split(rb"\r\n|\n|\r", event)
+    data = b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))
+    try:
+        doc: Any = grammar.loads(data)
+    except grammar.Unreadable:
+        return False
+    return isinstance(doc, dict) and doc.get("choices") == [] and isinstance(doc.get("usage"), dict)
