@@ -8,7 +8,6 @@ a backend's surprise must never become an exception of the proxy.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,17 +79,25 @@ def loads(data: bytes) -> Any:
 
 def read_event(data: bytes, name: bytes, replace: bool) -> Delta:
     """One SSE event of any of the APIs. `replace`: the request asked for snapshots (`diffusing`)."""
-    if data == DONE:
+    if data.startswith(DONE):
         return Delta(terminal=True)
-    doc = loads(data)
+    if name == b"ping" or not data.strip():
+        return Delta()  # keep-alives; that clients may choke on an empty event is not ours to judge
+    try:
+        doc = loads(data)
+    except Unreadable:
+        if name == b"error":
+            return Delta(fault=Fault("error", label(data.decode(errors="replace"))))
+        raise
     if not isinstance(doc, dict):
         raise Unreadable("an event that is no JSON object")
-    if name == b"error" and not doc.get("error") and doc.get("type") != "error":
-        return Delta(fault=_fault(doc))
-    kind = doc.get("type")
-    if isinstance(kind, str) and (kind.startswith("response.") or kind == "error"):
+    kind = _text(doc.get("type")) or name.decode(errors="replace")
+    if kind.startswith("response."):
         return _response_event(kind, doc)
-    return _completion(doc, "delta", _replaces(doc, replace))
+    delta = _completion(doc, "delta", _replaces(doc, replace))
+    if name == b"error" and delta.fault is None:
+        delta.fault = _fault(doc)
+    return delta
 
 
 def read_body(data: bytes, api: str) -> Delta:
@@ -118,8 +125,18 @@ def fault_of(body: bytes) -> Fault | None:
         return None
     if "detail" in doc and "error" not in doc:
         detail = doc["detail"]
-        return Fault("error", _clip(detail if isinstance(detail, str) else _dump(detail)))
+        return Fault("error", label(detail if isinstance(detail, str) else _dump(detail)))
     return _fault(doc)
+
+
+def label(text: str, limit: int = 500) -> str:
+    """A backend's words, fit to be kept: of bounded length and well-formed."""
+    return wellformed(text if len(text) <= limit else text[: limit - 1] + "…")
+
+
+def wellformed(text: str) -> str:
+    """Without lone surrogates, which JSON may escape but no encoder takes; the halves of a pair are joined."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _replaces(doc: dict[str, Any], asked: bool) -> bool:
@@ -132,8 +149,8 @@ def _replaces(doc: dict[str, Any], asked: bool) -> bool:
 
 def _completion(doc: dict[str, Any], member: str, replace: bool) -> Delta:
     """chat, completions, FIM and edit: `choices[]` with a delta, a message or a text."""
-    delta = Delta(usage=_usage(doc), model=_text(doc.get("model")) or None, warning=_text(doc.get("warning")) or None)
-    if doc.get("error") or doc.get("type") == "error":
+    delta = Delta(usage=_usage(doc), model=_name(doc.get("model")), warning=_name(doc.get("warning"), 500))
+    if doc.get("error") or doc.get("type") == "error" or doc.get("object") == "error":
         delta.fault = _fault(doc)
     for position, choice in enumerate(_dicts(doc.get("choices"))):
         index = choice.get("index")
@@ -151,7 +168,7 @@ def _completion(doc: dict[str, Any], member: str, replace: bool) -> Delta:
         delta.reasoning += _text(body.get("reasoning_content")) or _text(body.get("reasoning"))
         delta.tool += _tools(body)
         delta.tokens = _listed(choice, delta.tokens)
-        if finish := _text(choice.get("finish_reason")):
+        if finish := _name(choice.get("finish_reason")):
             delta.finishes[index] = finish
             if finish == "error" and delta.fault is None:
                 delta.fault = Fault("finish_reason_error")
@@ -166,8 +183,13 @@ def _content(value: Any) -> str:
 
 
 def _tools(body: dict[str, Any]) -> str:
-    calls = [call.get("function") for call in _dicts(body.get("tool_calls"))] + [body.get("function_call")]
-    return "".join(_text(f.get("name")) + _text(f.get("arguments")) for f in calls if isinstance(f, dict))
+    calls = [call.get("function") or call.get("custom") for call in _dicts(body.get("tool_calls"))]
+    return "".join(map(_call, _dicts([*calls, body.get("function_call")])))
+
+
+def _call(call: dict[str, Any]) -> str:
+    """The fragments of a tool call: its name, and its arguments or, of custom tools, its input."""
+    return _text(call.get("name")) + _text(call.get("arguments")) + _text(call.get("input"))
 
 
 def _listed(choice: dict[str, Any], so_far: int | None) -> int | None:
@@ -175,7 +197,8 @@ def _listed(choice: dict[str, Any], so_far: int | None) -> int | None:
     listed = choice.get("token_ids")
     if not isinstance(listed, list):
         logprobs = choice.get("logprobs")
-        listed = logprobs.get("content") or logprobs.get("tokens") if isinstance(logprobs, dict) else None
+        entries = [logprobs.get(key) for key in ("content", "refusal", "tokens")] if isinstance(logprobs, dict) else []
+        listed = next((entry for entry in entries if isinstance(entry, list) and entry), None)
     return (so_far or 0) + len(listed) if isinstance(listed, list) and listed else so_far
 
 
@@ -197,8 +220,6 @@ _END = {"response.completed", "response.incomplete", "response.failed", "respons
 
 
 def _response_event(kind: str, doc: dict[str, Any]) -> Delta:
-    if kind == "error":
-        return Delta(fault=_fault(doc))
     if kind in _ANSWER:
         return Delta(answer=_text(doc.get("delta")))
     if kind in _REASONING:
@@ -206,7 +227,7 @@ def _response_event(kind: str, doc: dict[str, Any]) -> Delta:
     if kind in _TOOL:
         return Delta(tool=_text(doc.get("delta")))
     if kind == "response.output_item.added" and isinstance(item := doc.get("item"), dict):
-        return Delta(tool=_text(item.get("name")) if _text(item.get("type")).endswith("_call") else "")
+        return Delta(tool=_text(item.get("name")) if _is_call(item) else "")
     delta = _response(doc["response"]) if isinstance(doc.get("response"), dict) else Delta()
     delta.terminal = kind in _END
     if kind == "response.failed" and delta.fault is None:
@@ -216,24 +237,29 @@ def _response_event(kind: str, doc: dict[str, Any]) -> Delta:
 
 def _response(doc: dict[str, Any]) -> Delta:
     """A Responses API object: its status, usage and error; not its output, which came as deltas."""
-    delta = Delta(usage=_usage(doc), model=_text(doc.get("model")) or None, choices={0})
+    delta = Delta(usage=_usage(doc), model=_name(doc.get("model")), choices={0})
     status = _text(doc.get("status"))
     if doc.get("error") or status == "failed":
         delta.fault = _fault(doc)
     if status in ("completed", "incomplete"):
         details = doc.get("incomplete_details")
-        delta.finishes[0] = (_text(details.get("reason")) if isinstance(details, dict) else "") or status
+        delta.finishes[0] = (_name(details.get("reason")) if isinstance(details, dict) else None) or status
         delta.terminal = True
     return delta
 
 
 def _output_item(item: dict[str, Any], delta: Delta) -> None:
-    for part in _dicts(item.get("content")):
-        delta.answer += _text(part.get("text")) + _text(part.get("refusal"))
-    for part in _dicts(item.get("summary")):
-        delta.reasoning += _text(part.get("text"))
-    if _text(item.get("type")).endswith("_call"):
-        delta.tool += _text(item.get("name")) + _text(item.get("arguments")) + _text(item.get("input"))
+    shown = "".join(_text(part.get("text")) + _text(part.get("refusal")) for part in _dicts(item.get("content")))
+    if item.get("type") == "reasoning":
+        delta.reasoning += shown or "".join(_text(part.get("text")) for part in _dicts(item.get("summary")))
+    else:
+        delta.answer += shown
+    if _is_call(item):
+        delta.tool += _call(item)
+
+
+def _is_call(item: dict[str, Any]) -> bool:
+    return _text(item.get("type")).endswith("_call")
 
 
 def _fault(doc: dict[str, Any]) -> Fault:
@@ -242,14 +268,15 @@ def _fault(doc: dict[str, Any]) -> Fault:
     message = error if isinstance(error, str) else source.get("message")
     code = source.get("code")
     return Fault(
-        _clip(_text(source.get("type")) or "error"),
-        _clip(_text(message)),
-        _clip(str(code)) if isinstance(code, str | int) and not isinstance(code, bool) else None,
+        _name(source.get("type")) or "error",
+        label(_text(message)),
+        label(str(code), 200) if isinstance(code, str | int) and not isinstance(code, bool) else None,
     )
 
 
-def _clip(text: str, limit: int = 500) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+def _name(value: Any, limit: int = 200) -> str | None:
+    """A short text such as a model's name; None when there is none."""
+    return label(value, limit) if isinstance(value, str) and value else None
 
 
 def _text(value: Any) -> str:
@@ -257,11 +284,11 @@ def _text(value: Any) -> str:
 
 
 def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return ""
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-Reader = Callable[[bytes, bytes, bool], Delta]

@@ -11,28 +11,38 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace as changed
 from typing import Any, Protocol
 
 from . import grammar, snapshot, timeline
+from .cost import Price, cost
 from .grammar import Delta, Unreadable
 from .plain import Plain
 from .reading import Arrival, Arrivals, Fault, Reading
 from .snapshot import Snapshots
-from .sse import FIELDS, LIMIT, Event, EventTooLong, Parser
-from .usage import NOTHING
+from .sse import LIMIT, Event, Parser, looks_like_events
+from .usage import NOTHING, Usage
 
 CAP = 4096
 _FAULT_LIMIT = 1 << 20
+_SNIFF = 64  # bytes kept while nothing but blank lines has come
 # The APIs whose answers hold output that we can read. Others are passed through and timed.
 MEASURED = frozenset({"chat", "completions", "fim", "edit", "responses"})
+_READ = MEASURED | {"embeddings"}  # whose JSON bodies tell usage
 
 
 class _Decoder(Protocol):
+    @property
+    def unconsumed_tail(self) -> bytes: ...
     def decompress(self, data: bytes, max_length: int = 0, /) -> bytes: ...
 
 
 class Meter:
-    """`head`, then `feed` for every read, then `finish`."""
+    """`head`, then `feed` for every read, then `finish`.
+
+    `replace`: the request asked for snapshots. `canvas`: this backend reports the size of its canvas as
+    completion tokens; the reading keeps it apart, because rates from it would flatter.
+    """
 
     def __init__(
         self,
@@ -41,32 +51,34 @@ class Meter:
         received: float = 0.0,
         asked_stream: bool = True,
         replace: bool = False,
+        canvas: bool = False,
         keep_text: bool = False,
         cap: int = CAP,
         limit: int = LIMIT,
+        plain: Plain | None = None,
     ) -> None:
         self.api = api
         self.streamed = False
         self.terminal_at: float | None = None  # when the API's own end came; what follows it is not counted
-        self.arrivals = Arrivals()
+        self.arrivals = Arrivals(cap)
         self.head_at: float | None = None
         self._received = received
         self._asked_stream = asked_stream
         self._replace = replace
+        self._canvas = canvas
         self._keep_text = keep_text
-        self._cap = cap
         self._limit = limit
         self._status: int | None = None
         self._way = "sniff"  # sniff, sse, body (a JSON answer), fault (an error answer), pass (not readable)
         self._decoder: _Decoder | None = None
-        self._plain = Plain()
+        self._plain = plain or Plain()
         self._parser = Parser(limit)
         self._body = bytearray()
         self._text: list[str] = []
         self._snapshots: dict[int, Snapshots] = {}
-        self._told = 0  # running total of completion tokens, where the backend sends one
+        self._told = 0  # completion tokens told so far, one by one or by a running total
         self._usage = NOTHING
-        self._usage_late = False  # usage came at or after the finish: it is final
+        self._usage_final = False  # the last usage came at or after the finish
         self._model: str | None = None
         self._fault: Fault | None = None
         self._warning: str | None = None
@@ -75,7 +87,7 @@ class Meter:
         self._terminal = False
         self._data_events = 0
         self._parse_errors = 0
-        self._bytes = 0
+        self._undecodable = False
         self._notes: list[str] = []
 
     @property
@@ -83,29 +95,37 @@ class Meter:
         """Whether any output has been seen."""
         return len(self.arrivals) > 0
 
+    @property
+    def readable(self) -> bool:
+        """Whether the answer's bytes are plain text on the wire: neither compressed nor given up on."""
+        return self._decoder is None and self._way != "pass"
+
     def head(self, at: float, status: int, content_type: str = "", content_encoding: str = "") -> None:
         """The answer's head came at `at`."""
         self.head_at = at
         self._status = status
         kind = content_type.partition(";")[0].strip().lower()
         coding = content_encoding.strip().lower()
+        self._way = self._way_of(status, kind)
+        self.streamed = self._way == "sse"
         if coding in ("gzip", "x-gzip", "deflate"):
             self._decoder = zlib.decompressobj(47)
         elif coding not in ("", "identity"):
-            self._way = "pass"
-            return self._note(f"not read: content-encoding {coding[:20]}")
+            self._stop(f"not read: content-encoding {coding[:20]}")
+
+    def _way_of(self, status: int, kind: str) -> str:
         if not 200 <= status < 300:
-            self._way = "fault"
-        elif kind == "text/event-stream":
-            self._way = "sse"
-            self.streamed = True
-        elif kind in ("text/html", "application/xhtml+xml"):
-            self._way = "pass"
+            return "fault"
+        if kind == "text/event-stream":
+            return "sse"
+        if kind in ("text/html", "application/xhtml+xml"):
             if self.api in MEASURED:
                 self._fault = Fault("unexpected_content_type", kind)
-        elif not self._asked_stream or (kind and not kind.startswith(("text/", "application/"))):
-            self._way = "body" if self.api in MEASURED or self.api == "embeddings" else "pass"
-        return None
+                self._undecodable = True
+            return "pass"
+        if self._asked_stream and (not kind or kind.startswith(("text/", "application/"))):
+            return "sniff"
+        return "body" if self.api in _READ else "pass"
 
     def feed(self, chunk: bytes, at: float) -> None:
         """Bytes of the answer's body, read at `at`."""
@@ -115,20 +135,14 @@ class Meter:
             self.arrivals.append(at - self._received, size)
             if self._keep_text:
                 self._text.append(plain.text(chunk))
-            if len(self.arrivals) >= self._cap:
-                self._merge()
-        else:
+        elif self._way != "pass":
             self._read(chunk, at)
 
     def _read(self, chunk: bytes, at: float) -> None:
-        self._bytes += len(chunk)
         if self._decoder is not None:
-            try:
-                chunk = self._decoder.decompress(chunk, self._limit)
-            except zlib.error:
-                self._stop("not read: broken compression")
+            chunk = self._decoded(self._decoder, chunk)
         if self._way == "sniff":
-            self._sniff(chunk)
+            chunk = self._sniffed(chunk)
         if self._way == "sse":
             self._read_stream(chunk, at)
         elif self._way in ("body", "fault"):
@@ -136,28 +150,39 @@ class Meter:
             if len(self._body) > (self._limit if self._way == "body" else _FAULT_LIMIT):
                 self._stop("not read: the answer is too long")
 
-    def _sniff(self, chunk: bytes) -> None:
-        """A stream was asked and no content type says what came: the first bytes do."""
+    def _decoded(self, decoder: _Decoder, chunk: bytes) -> bytes:
+        try:
+            data = decoder.decompress(chunk, self._limit)
+        except zlib.error:
+            self._undecodable = True
+            self._stop("not read on: broken compression")
+            return b""
+        if decoder.unconsumed_tail:
+            self._stop("not read on: a read unpacks to more than the limit")
+        return data
+
+    def _sniffed(self, chunk: bytes) -> bytes:
+        """A stream was asked, and the content type does not say what came: the first bytes do."""
         self._body += chunk
-        start = bytes(self._body[:64]).removeprefix(b"\xef\xbb\xbf").lstrip()
-        if not start:
-            return
-        if start.startswith(FIELDS):
-            self._way = "sse"
-            self.streamed = True
-        else:
-            self._way = "body" if self.api in MEASURED else "pass"
+        events = looks_like_events(bytes(self._body))
+        if events is None:
+            del self._body[:-_SNIFF]
+            return b""
+        self.streamed = events
+        self._way = "sse" if events else "body" if self.api in _READ else "pass"
+        start = bytes(self._body)
         self._body.clear()
+        return start
 
     def _read_stream(self, chunk: bytes, at: float) -> None:
-        try:
-            events = self._parser.feed(chunk)
-        except EventTooLong:
-            return self._stop("not read on: an event is longer than the limit")
+        events = self._parser.feed(chunk)
         if events:
             self._arrive(events, at)
-        self._plain.ready(self._parser.idle and self._way == "sse" and self.terminal_at is None)
-        return None
+        if self._parser.overflown:
+            self._stop("not read on: an event is longer than the limit")
+        else:
+            # Only bytes that are on the wire as they are, and only before the end, may pass unread.
+            self._plain.ready(self._parser.idle and self.terminal_at is None and self._decoder is None)
 
     def _arrive(self, events: list[Event], at: float) -> None:
         """The events of one read become one arrival, if any of them holds output."""
@@ -185,8 +210,6 @@ class Meter:
             tokens = None if tokens is None or exact is None else tokens + exact
         if count:
             self.arrivals.add(Arrival(at - self._received, count, answer, reasoning, tool, replaced, tokens, None))
-            if len(self.arrivals) >= self._cap:
-                self._merge()
 
     def _delta(self, event: Event, at: float) -> Delta | None:
         try:
@@ -199,36 +222,32 @@ class Meter:
             self.terminal_at = at
         for index, text in delta.snapshots.items():
             self._snapshots.setdefault(index, Snapshots()).show(text, at - self._received)
-        if self._plain.learn(event, delta):
-            self._plain.ready(False)
+        self._plain.learn(event, delta, self._data_events)
         return delta
 
     def _take(self, delta: Delta) -> None:
         """What an event or a body says beside its output."""
-        if delta.usage is not None:
-            self._usage = self._usage.merge(delta.usage)
-            self._usage_late = bool(self._finishes or delta.finishes or delta.terminal or not delta.choices)
         self._choices |= delta.choices
         self._finishes |= delta.finishes
-        self._model = delta.model or self._model
+        self._model = self._model or delta.model
         self._warning = delta.warning or self._warning
         self._fault = self._fault or delta.fault
         self._terminal = self._terminal or delta.terminal
+        if delta.usage is not None:
+            self._usage = self._usage.merge(delta.usage)
+            self._usage_final = not delta.choices or self._ended
         if self._keep_text and delta.answer:
             self._text.append(delta.answer)
 
     def _exact(self, delta: Delta) -> int | None:
-        """The event's tokens, where the backend tells them: one by one, or by a running total."""
-        running = delta.usage.completion if delta.usage else None
+        """The event's tokens, where the backend tells them: by a running total (of one choice), or one by one."""
+        running = delta.usage.completion if delta.usage and len(self._choices) < 2 else None
         if running is not None and running >= self._told:
-            told, self._told = running - self._told, running
-            return told
-        return delta.tokens
-
-    def _merge(self) -> None:
-        if not self.arrivals.halve():
-            return
-        self._note("arrivals merged pairwise: more than the meter keeps")
+            tokens: int | None = running - self._told
+        else:
+            tokens = delta.tokens
+        self._told += tokens or 0
+        return tokens
 
     def _stop(self, note: str) -> None:
         self._way = "pass"
@@ -250,24 +269,28 @@ class Meter:
         outcome: str | None = None,
         fault: Fault | None = None,
         notes: tuple[str, ...] = (),
+        price: Price | None = None,
         **facts: Any,
     ) -> Reading:
         """The reading. `at`: when the client had the last byte; `ended`: when the backend's stream ended.
 
-        `outcome` and `fault` say how the transport ended; None leaves it to what the stream said.
+        `outcome` and `fault` say how the transport ended; None leaves it to what the stream said. `price` is
+        the one in force at `received`; None: unpriced.
         """
         ended = self.terminal_at if self.terminal_at is not None else ended
-        whole = outcome is None
-        if self._way in ("body", "fault", "sniff") and whole:
+        if outcome is None and self._way in ("body", "sniff"):
             self._read_body(at if ended is None else ended)
-        if self._way == "fault" and self._fault is None:
+        if self._refused and self._fault is None:
             self._fault = grammar.fault_of(bytes(self._body)) or Fault(f"http_{self._status}")
-        if self._way == "sse" and not self._terminal and self._parser.rest.strip() == grammar.DONE:
+        if self._way == "sse" and self._parser.rest.strip() == grammar.DONE:
             self._terminal = True  # the last blank line is missing, and nothing else
         if self._terminal and outcome in _TOO_LATE:
             self._note(f"{outcome} after the end of the answer")
             outcome, fault = None, None
-        settled = self._settle()
+        if outcome is None and self.streamed and self._finishes and not self._terminal:
+            self._note("no [DONE] after the finish_reason")
+        if self.arrivals.merged:
+            self._note("arrivals merged pairwise: more came than the meter keeps")
         head = self.head_at
         return Reading(
             **{"model": None, "answered_model": self._model, "status": self._status} | facts,
@@ -286,19 +309,26 @@ class Meter:
             done_seen=self._terminal and self.streamed,
             finish_reasons=tuple(self._finishes[i] for i in sorted(self._finishes)),
             choices=len(self._choices),
-            tokens=self._usage,
+            tokens=self._visible(),
+            canvas=self._usage.completion if self._canvas else None,
             usage_source="reported" if self._usage else "none",
-            usage_final=bool(self._usage) and (self._usage_late or self._terminal),
-            settled=settled,
+            usage_final=bool(self._usage) and (self._usage_final or self._terminal),
+            settled=self._settle(),
             text=self._answer() if self._keep_text else None,
             warning=self._warning,
+            cost=cost(self._usage, price),
+            currency=price.currency if price else "USD",
             notes=(*self._notes, *notes),
         )
+
+    def _visible(self) -> Usage:
+        """The tokens as reported; those of a canvas are not those of the text, which then are unknown."""
+        return changed(self._usage, completion=None, total=None) if self._canvas else self._usage
 
     def _read_body(self, ended: float) -> None:
         """A JSON answer is one arrival at its end."""
         body = bytes(self._body)
-        if self._way == "fault" or not body.strip():
+        if not body.strip():
             return
         try:
             delta = grammar.read_body(body, self.api)
@@ -322,26 +352,32 @@ class Meter:
 
     def _answer(self) -> str:
         if self._snapshots:
-            return "".join(self._snapshots[i].text for i in sorted(self._snapshots))
-        return "".join(self._text)
+            return grammar.wellformed("".join(self._snapshots[i].text for i in sorted(self._snapshots)))
+        return grammar.wellformed("".join(self._text))
 
-    def _outcome(self) -> str:
-        """How a stream that ended without a fault of the transport ended."""
-        if self._status is not None and not 200 <= self._status < 300:
-            return "backend_error"
-        if self._fault is not None:
-            return "bad_stream" if self._fault.type == "unexpected_content_type" else "backend_error"
-        if self._way == "pass" or self.api not in MEASURED:
-            return "ok"
-        if self._parse_errors or (self._way == "sse" and not self._data_events and self._parser.foreign):
-            return "bad_stream"
-        if self._way == "sse" and self._data_events and not self._ended():
-            return "truncated"
-        return "ok" if self.output or self._usage else "empty"
+    @property
+    def _refused(self) -> bool:
+        return self._status is not None and not 200 <= self._status < 300
 
+    @property
     def _ended(self) -> bool:
         """The API's own end, or a finish for every choice that spoke."""
         return self._terminal or (bool(self._finishes) and self._choices <= self._finishes.keys())
 
+    def _outcome(self) -> str:
+        """How a stream that ended without a fault of the transport ended."""
+        if self._undecodable:
+            return "bad_stream"
+        if self._refused or self._fault is not None:
+            return "backend_error"
+        if self._way == "pass" or self.api not in MEASURED:
+            return "ok"
+        if self._parse_errors or (self._way == "sse" and not self._data_events and self._parser.foreign):
+            return "bad_stream"
+        if self._way == "sse" and not self._ended and (self._data_events or self._parser.rest):
+            return "truncated"
+        return "ok" if self.output or self._usage else "empty"
 
-_TOO_LATE = frozenset({"client_gone", "truncated", "timeout_idle", "timeout_total"})
+
+# A fault that comes after the end of the answer took nothing from it.
+_TOO_LATE = frozenset({"client_gone", "truncated", "timeout_first_output", "timeout_idle", "timeout_total"})

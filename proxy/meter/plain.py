@@ -15,30 +15,51 @@ from .sse import Event
 
 _NEVER = b"\xff\xff"  # no event starts with these bytes: they are no UTF-8
 _PROBE = "manometer"
-_TRIES = 4  # of a stream whose events share nothing (a new id each), the rest goes the long way
+TRIES = 4  # of a stream whose events share nothing (a new id each), the rest goes the long way
+_WORTH = 16  # what served so many events was worth learning, and so will be what comes after it
 
 
 class Plain:
     """What one stream's plain events look like."""
 
-    __slots__ = ("_after", "_data_after", "_data_before", "_skip", "_strip", "_tries", "before")
+    __slots__ = (
+        "_after",
+        "_data_after",
+        "_data_before",
+        "_from",
+        "_most",
+        "_seen",
+        "_start",
+        "_to",
+        "_tries",
+        "before",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, tries: int = TRIES) -> None:
         self.before = _NEVER  # a whole read that holds one event starts with these bytes; _NEVER: not now
+        self._start = _NEVER  # what `before` is when a read may be taken whole
         self._after = b""
+        self._from, self._to = 0, 0  # where such a read holds its text
         self._data_before = _NEVER
         self._data_after = b""
-        self._skip = self._strip = 0
-        self._tries = 0
+        self._most = self._tries = tries
+        self._seen = 0
 
     def match(self, chunk: bytes) -> int:
         """The characters of text in a read that is one plain event; 0 if it is not. It starts with `before`."""
         if not chunk.endswith(self._after):
             return 0
-        return _printable(chunk[self._skip : -self._strip])
+        text = chunk[self._from : self._to]
+        if b'"' in text or b"\\" in text:
+            return 0
+        try:
+            characters = text.decode()
+        except UnicodeDecodeError:
+            return 0
+        return len(characters) if characters.isprintable() else 0
 
     def text(self, chunk: bytes) -> str:
-        return chunk[self._skip : -self._strip].decode()
+        return chunk[self._from : self._to].decode()
 
     def match_data(self, event: Event) -> int:
         """The same for one event among several."""
@@ -52,15 +73,17 @@ class Plain:
 
     def ready(self, between_events: bool) -> None:
         """A read can be taken whole only when it starts where an event starts."""
-        learned = self._data_before is not _NEVER
-        self.before = b"data: " + self._data_before if learned and between_events else _NEVER
+        self.before = self._start if between_events else _NEVER
 
-    def learn(self, event: Event, delta: Delta) -> bool:
-        """Remember what surrounds this event's text, if the event is plain."""
-        if self._tries >= _TRIES or event.name or not _is_plain(delta):
+    def learn(self, event: Event, delta: Delta, seen: int) -> bool:
+        """Remember what surrounds this event's text, if the event is plain. It is the `seen`-th of the stream."""
+        served, self._seen = seen - self._seen, seen
+        if served > _WORTH:
+            self._tries = self._most
+        if not self._tries or event.name or not _is_plain(delta):
             return False
-        self._tries += 1
-        text = delta.answer.encode()
+        self._tries -= 1
+        text = delta.answer.encode(errors="surrogatepass")
         if not _printable(text) or event.data.count(b'"' + text + b'"') != 1:
             return False
         before, _, after = event.data.partition(b'"' + text + b'"')
@@ -68,8 +91,8 @@ class Plain:
         if b"\n" in before + after or not _same(before + _PROBE.encode() + after, delta):
             return False
         self._data_before, self._data_after = before, after
-        self._after = after + b"\n\n"
-        self._skip, self._strip = len(b"data: ") + len(before), len(self._after)
+        self._start, self._after = b"data: " + before, after + b"\n\n"
+        self._from, self._to = len(self._start), -len(self._after)
         return True
 
 

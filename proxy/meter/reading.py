@@ -7,10 +7,13 @@ as the one that was made. Times are seconds since `received`; only `started_at` 
 
 from __future__ import annotations
 
+import struct
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import pairwise
+from operator import add
 from typing import Any, NamedTuple, overload
 
 from . import timeline
@@ -47,16 +50,22 @@ class Arrival(NamedTuple):
 
 
 _WIDTH = len(Arrival._fields)
+_ROW = struct.Struct(f"{_WIDTH}d")
 _NAN = float("nan")
 
 
 class Arrivals(Sequence[Arrival]):
-    """A compact list of arrivals: one flat array of doubles, because streams are many and long."""
+    """A compact list of arrivals: one flat array of doubles, because streams are many and long.
 
-    __slots__ = ("_cells",)
+    It holds `cap` arrivals at most; then neighbours are merged, and `merged` says so.
+    """
 
-    def __init__(self, cells: array[float] | None = None) -> None:
-        self._cells = array("d") if cells is None else cells
+    __slots__ = ("_cells", "_full", "merged")
+
+    def __init__(self, cap: int | None = None) -> None:
+        self._cells = array("d")
+        self._full = None if cap is None else max(cap, 8) * _WIDTH
+        self.merged = False
 
     @classmethod
     def of(cls, *rows: Arrival) -> Arrivals:
@@ -68,26 +77,41 @@ class Arrivals(Sequence[Arrival]):
     def add(self, row: Arrival) -> None:
         tokens = _NAN if row.tokens is None else row.tokens
         hold = _NAN if row.hold is None else row.hold
-        self._cells.extend((*row[:6], tokens, hold))
+        self._append(_ROW.pack(*row[:6], tokens, hold))
 
-    def append(self, at: float, answer: int) -> None:
+    def append(self, at: float, answer: int, _pack: Callable[..., bytes] = _ROW.pack) -> None:
         """The common row, without building it: one event of plain answer text."""
-        self._cells.extend((at, 1.0, answer, 0.0, 0.0, 0.0, _NAN, _NAN))
+        cells = self._cells
+        cells.frombytes(_pack(at, 1.0, answer, 0.0, 0.0, 0.0, _NAN, _NAN))
+        if len(cells) == self._full:
+            self._halve()
+
+    def _append(self, row: bytes) -> None:
+        self._cells.frombytes(row)
+        if len(self._cells) == self._full:
+            self._halve()
 
     def held(self, index: int, until: float) -> None:
         """The client's socket took the arrival's last byte at `until`, seconds since received."""
         cells, start = self._cells, index * _WIDTH
         cells[start + 7] = until - cells[start]
 
-    def halve(self) -> bool:
-        """Merge neighbours, to hold a long stream in bounded room. The first and the last time stay as they are."""
-        rows = list(self)
-        if len(rows) < 4:
-            return False
-        last = rows.pop()
-        pairs = [_merged(*rows[i : i + 2]) for i in range(0, len(rows), 2)]
-        self._cells = Arrivals.of(*pairs, last)._cells
-        return True
+    def _halve(self) -> None:
+        """Merge neighbours; a pair has the time of its later half, when all of it was there.
+
+        The first, the first with an answer and the last stay as they are: ttft, ttfa, generation and the
+        tokens after the first arrival, and so decode_rate, are the same as before.
+        """
+        last = len(self) - 1
+        kinds = zip(self.column("answer"), self.column("tool"), self.column("replace"), strict=True)
+        answer = next((index for index, row in enumerate(kinds) if any(row)), 0)
+        apart = sorted({0, 1, answer, answer + 1, last, last + 1})
+        columns = [_halved(self.column(name), how, apart) for name, how in _MERGE.items()]
+        cells = array("d", bytes(8 * _WIDTH * len(columns[0])))
+        for place, column in enumerate(columns):
+            cells[place::_WIDTH] = column
+        self._cells = cells
+        self.merged = True
 
     def settle(self, finals: Sequence[int]) -> None:
         """Give each arrival the number of characters that were final from it on."""
@@ -103,9 +127,9 @@ class Arrivals(Sequence[Arrival]):
 
     @classmethod
     def frombytes(cls, raw: bytes) -> Arrivals:
-        cells = array("d")
-        cells.frombytes(raw)
-        return cls(cells)
+        arrivals = cls()
+        arrivals._cells.frombytes(raw)
+        return arrivals
 
     def __len__(self) -> int:
         return len(self._cells) // _WIDTH
@@ -120,20 +144,10 @@ class Arrivals(Sequence[Arrival]):
         if not -len(self) <= index < len(self):
             raise IndexError(index)
         start = index % len(self) * _WIDTH
-        at, events, answer, reasoning, tool, replace, tokens, hold = self._cells[start : start + _WIDTH]
-        return Arrival(
-            at,
-            int(events),
-            int(answer),
-            int(reasoning),
-            int(tool),
-            bool(replace),
-            None if tokens != tokens else int(tokens),
-            None if hold != hold else hold,
-        )
+        return _arrival(*self._cells[start : start + _WIDTH])
 
     def __iter__(self) -> Iterator[Arrival]:
-        return (self[i] for i in range(len(self)))
+        return (_arrival(*row) for row in _ROW.iter_unpack(self._cells))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Arrivals) and list(self) == list(other)
@@ -145,21 +159,52 @@ class Arrivals(Sequence[Arrival]):
         return f"Arrivals({len(self)})"
 
 
-def _merged(first: Arrival, second: Arrival | None = None) -> Arrival:
-    if second is None:
-        return first
-    tokens = None if first.tokens is None or second.tokens is None else first.tokens + second.tokens
-    holds = [hold for hold in (first.hold, second.hold) if hold is not None]
+def _arrival(
+    at: float, events: float, answer: float, reasoning: float, tool: float, replace: float, tokens: float, hold: float
+) -> Arrival:
     return Arrival(
-        first.at,
-        first.events + second.events,
-        first.answer + second.answer,
-        first.reasoning + second.reasoning,
-        first.tool + second.tool,
-        first.replace or second.replace,
-        tokens,
-        max(holds) if holds else None,
+        at,
+        int(events),
+        int(answer),
+        int(reasoning),
+        int(tool),
+        bool(replace),
+        None if tokens != tokens else int(tokens),
+        None if hold != hold else hold,
     )
+
+
+def _later(_: float, second: float) -> float:
+    return second
+
+
+def _known(first: float, second: float) -> float:
+    """The larger of two of which either may be NaN."""
+    return first if second != second or first > second else second
+
+
+# How each field of two neighbours becomes one; tokens of which one is unknown (NaN) are unknown.
+_MERGE: dict[str, Callable[[float, float], float]] = {
+    "at": _later,
+    "events": add,
+    "answer": add,
+    "reasoning": add,
+    "tool": add,
+    "replace": max,
+    "tokens": add,
+    "hold": _known,
+}
+
+
+def _halved(column: array[float], how: Callable[[float, float], float], cuts: Iterable[int]) -> array[float]:
+    """One column with neighbours merged, but never across a cut."""
+    merged = array("d")
+    for start, stop in pairwise(cuts):
+        part = column[start:stop]
+        merged.extend(map(how, part[::2], part[1::2]))
+        if len(part) % 2:
+            merged.append(part[-1])
+    return merged
 
 
 class Fault(NamedTuple):
@@ -271,7 +316,7 @@ class Reading:
 
     @property
     def bursts(self) -> list[float] | None:
-        return timeline.bursts(self.arrivals, self.tokens.completion)
+        return timeline.bursts(self.arrivals, self.tokens.completion, self.tokens.reasoning)
 
     @property
     def stability(self) -> timeline.Settled:
@@ -283,7 +328,7 @@ class Reading:
 
     @property
     def decode_rate(self) -> float | None:
-        return timeline.decode_rate(self.arrivals, self.tokens.completion)
+        return timeline.decode_rate(self.arrivals, self.tokens.completion, self.tokens.reasoning)
 
     @property
     def decode_rate_reason(self) -> str | None:

@@ -4,7 +4,8 @@
 2. Reads do not match events. Pieces of an unfinished line are kept apart and joined once, when its end comes, so
    that a long event in many small reads is never scanned twice.
 3. An event ends at a blank line. What is left when the stream ends is no event (browsers and SDKs agree).
-4. One limit bounds memory: an event over 16 MiB is not read further. A diffusion canvas fits in that many times.
+4. One limit bounds memory: an event over 16 MiB is not read, nor what follows it; a diffusion canvas fits in that
+   many times. What came before it counts, so this is no exception but a state: `overflown`.
 """
 
 from __future__ import annotations
@@ -13,13 +14,9 @@ import re
 from typing import NamedTuple
 
 LIMIT = 16 * 1024 * 1024
-FIELDS = (b"data", b"event", b"id", b"retry", b":")
+FIELDS = (b"data", b"event", b"id", b"retry", b"")  # what may stand before a colon; nothing: a comment
 _BOM = b"\xef\xbb\xbf"
 _LINE_END = re.compile(rb"\r\n|\n|\r")
-
-
-class EventTooLong(ValueError):
-    """A single event outgrew the limit; the stream is not worth measuring further."""
 
 
 class Event(NamedTuple):
@@ -30,13 +27,15 @@ class Event(NamedTuple):
 class Parser:
     """Feed it any slicing of a stream; it returns the same events."""
 
-    __slots__ = ("_after_cr", "_bom", "_data", "_foreign", "_limit", "_name", "_pieces", "_size")
+    __slots__ = ("_after_cr", "_bom", "_data", "_foreign", "_held", "_limit", "_name", "_pieces", "_tail", "overflown")
 
     def __init__(self, limit: int = LIMIT) -> None:
+        self.overflown = False
         self._limit = limit
         self._pieces: list[bytes] = []  # of a line whose end has not come
-        self._size = 0  # bytes held in pieces and data
-        self._data: list[bytes] = []
+        self._tail = 0  # bytes in pieces
+        self._data: list[bytes] = []  # of an event whose end has not come
+        self._held = 0  # bytes of its lines
         self._name = b""
         self._after_cr = False  # the last read ended with CR: a LF that follows belongs to it
         self._bom: bytes | None = b""  # what may become a byte-order mark; None once that is settled
@@ -45,40 +44,42 @@ class Parser:
     @property
     def idle(self) -> bool:
         """Whether the stream stands between two events, with nothing held."""
-        return not (self._size or self._pieces or self._name or self._after_cr) and self._bom is None
+        return not (self._pieces or self._data or self._name or self._after_cr) and self._bom is None
 
     @property
     def rest(self) -> bytes:
         """The data of an event that has not ended."""
-        return b"\n".join([*self._data, *filter(None, [_data_of(b"".join(self._pieces))])])
+        tail = b"".join(self._pieces)
+        return b"\n".join([*self._data, _value(tail)] if tail.startswith(b"data:") else self._data)
 
     @property
     def foreign(self) -> bool:
         """Whether lines came that are no server-sent events: a page, a JSON body."""
-        return self._foreign or (bool(self._pieces) and not b"".join(self._pieces).startswith(FIELDS))
+        return self._foreign or looks_like_events(b"".join(self._pieces)) is False
 
     def feed(self, chunk: bytes) -> list[Event]:
+        if self.overflown:
+            return []
         if self._bom is not None:
             chunk = self._without_bom(chunk)
         if self._after_cr and chunk:
             self._after_cr = False
-            if chunk.startswith(b"\n"):
-                chunk = chunk[1:]
+            chunk = chunk.removeprefix(b"\n")
         if b"\r" in chunk:
             self._after_cr = chunk.endswith(b"\r")
             lines = _LINE_END.split(chunk)
         else:
             lines = chunk.split(b"\n")
-        if len(lines) == 1:
-            self._keep(lines[0])
-            return []
-        if self._pieces:
-            lines[0] = b"".join((*self._pieces, lines[0]))
-            self._size -= sum(map(len, self._pieces))
-            self._pieces.clear()
         tail = lines.pop()
+        if lines and self._pieces:
+            lines[0] = b"".join((*self._pieces, lines[0]))
+            self._pieces.clear()
+            self._tail = 0
         events = self._events(lines)
-        self._keep(tail)
+        if tail and not self.overflown:
+            self._pieces.append(tail)
+            self._tail += len(tail)
+            self._bound(self._tail)
         return events
 
     def _events(self, lines: list[bytes]) -> list[Event]:
@@ -86,34 +87,37 @@ class Parser:
         for line in lines:
             if not line:
                 if self._data:
-                    data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-                    events.append(Event(self._name, data))
+                    events.append(Event(self._name, self._data[0] if len(self._data) == 1 else b"\n".join(self._data)))
                     self._data.clear()
-                    self._size = 0
                 self._name = b""
+                self._held = 0
+            elif not self._bound(len(line)):
+                break
             elif line.startswith(b"data:"):
-                self._hold(_data_of(line) or b"")
-            elif line.startswith(b"event:"):
-                self._name = line[6:].removeprefix(b" ")
-            elif line == b"data":
-                self._hold(b"")
-            elif not line.startswith(FIELDS):
-                self._foreign = True
+                self._data.append(_value(line))
+                self._held += len(line) + 1
+            else:
+                self._field(line)
         return events
 
-    def _hold(self, data: bytes) -> None:
-        self._data.append(data)
-        self._grow(len(data) + 1)
+    def _field(self, line: bytes) -> None:
+        """Any line but `data:`. Of these only the event's name matters here."""
+        field, _, value = line.partition(b":")
+        if field == b"event":
+            self._name = value.removeprefix(b" ")
+        elif field == b"data":
+            self._data.append(b"")
+            self._held += len(line) + 1
+        elif field not in FIELDS:
+            self._foreign = True
 
-    def _keep(self, piece: bytes) -> None:
-        if piece:
-            self._pieces.append(piece)
-            self._grow(len(piece))
-
-    def _grow(self, by: int) -> None:
-        self._size += by
-        if self._size > self._limit:
-            raise EventTooLong(f"an event is longer than {self._limit} bytes")
+    def _bound(self, line: int) -> bool:
+        """Whether the event may hold one more line of this length. The line counts the same, whole or in pieces."""
+        if self._held + line > self._limit:
+            self.overflown = True
+            self._pieces.clear()
+            self._data.clear()
+        return not self.overflown
 
     def _without_bom(self, chunk: bytes) -> bytes:
         start = (self._bom or b"") + chunk
@@ -124,9 +128,20 @@ class Parser:
         return start.removeprefix(_BOM)
 
 
-def _data_of(line: bytes) -> bytes | None:
-    """The value of a `data:` line; None for any other line."""
-    return line[6:] if line.startswith(b"data: ") else line[5:] if line.startswith(b"data:") else None
+def looks_like_events(start: bytes) -> bool | None:
+    """Whether a body that starts so is a stream of events; None while it may still become either."""
+    if _BOM.startswith(start):
+        return None
+    lines = _LINE_END.split(start.removeprefix(_BOM).lstrip(b"\r\n"), maxsplit=1)
+    field, colon, _ = lines[0].partition(b":")
+    if colon or len(lines) > 1:
+        return field in FIELDS
+    return None if any(name.startswith(field) for name in FIELDS) else False
+
+
+def _value(line: bytes) -> bytes:
+    """The value of a `data:` line."""
+    return line[6:] if line.startswith(b"data: ") else line[5:]
 
 
 def encode(data: bytes) -> bytes:

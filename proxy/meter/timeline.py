@@ -61,22 +61,48 @@ def stalls(arrivals: Arrivals, threshold: float = STALL) -> list[float]:
     return [gap for gap in gaps(arrivals) if gap >= threshold]
 
 
-def bursts(arrivals: Arrivals, completion: int | None) -> list[float] | None:
-    """Each arrival's size in tokens; their sum is the completion tokens.
+def bursts(arrivals: Arrivals, completion: int | None, reasoning: int | None = None) -> list[float] | None:
+    """Each arrival's size in tokens; their sum is the completion tokens. None when the tokens are unknown.
 
-    Exact where the backend told the tokens of each arrival (token ids, logprobs, running totals);
-    else the completion tokens, shared out by characters. None when the tokens are unknown.
+    Exact where the backend told the tokens of each arrival (token ids, logprobs, running totals); else the
+    tokens are shared out by characters, reasoning tokens among reasoning text where both are known. Reasoning
+    tokens that were never shown came before the first arrival and belong to it; told tokens that showed no
+    text, such as the end mark, belong to the last.
     """
     if completion is None or not arrivals:
         return None
-    told = arrivals.column("tokens")
-    if sum(told) == completion:  # NaN, where one was not told, equals nothing
-        return list(told)
-    sizes = characters(arrivals)
-    total = sum(sizes)
-    if total == 0:
-        return [completion / len(sizes)] * len(sizes)
-    return [completion * size / total for size in sizes]
+    thought = min(reasoning or 0, completion)
+    thoughts = arrivals.column("reasoning")
+    hidden = thought if not any(thoughts) else 0
+    sizes = _told(arrivals, completion, hidden)
+    if sizes is None and thought and any(said := _said(arrivals)):
+        shown = _share(thought - hidden, thoughts)
+        sizes = [sum(pair) for pair in zip(_share(completion - thought, said), shown, strict=True)]
+        sizes[0] += hidden
+    return sizes or _share(completion, characters(arrivals))
+
+
+def _told(arrivals: Arrivals, completion: int, hidden: int) -> list[float] | None:
+    """The tokens that the backend told of each arrival, if it told them of all and they are most of the completion."""
+    sizes = list(arrivals.column("tokens"))
+    told = sum(sizes)
+    if not 0 < told <= completion < 2 * told + hidden:  # NaN, where one was not told, is none of it
+        return None
+    before = min(hidden, completion - int(told))
+    sizes[0] += before
+    sizes[-1] += completion - told - before
+    return sizes
+
+
+def _share(amount: int, weights: Sequence[float]) -> list[float]:
+    """An amount shared out by weights; evenly, when all are 0."""
+    total = sum(weights)
+    return [amount * weight / total if total else amount / len(weights) for weight in weights]
+
+
+def _said(arrivals: Arrivals) -> list[float]:
+    """Characters of answer and tool calls in each arrival."""
+    return [sum(pair) for pair in zip(arrivals.column("answer"), arrivals.column("tool"), strict=True)]
 
 
 def characters(arrivals: Arrivals) -> list[float]:
@@ -113,15 +139,16 @@ def e2e_rate(completion: int | None, e2e: float) -> float | None:
     return completion / e2e if completion is not None and e2e > 0 else None
 
 
-def decode_rate(arrivals: Arrivals, completion: int | None) -> float | None:
+def decode_rate(arrivals: Arrivals, completion: int | None, reasoning: int | None = None) -> float | None:
     """Tokens after the first arrival / generation, tokens per second.
 
-    The first burst's tokens are not counted: nobody saw how long they took. None below two arrivals
-    and when the tokens are unknown: `decode_rate_reason` says which.
+    The first burst's tokens are not counted: nobody saw how long they took; nor are hidden reasoning
+    tokens, which came before it. None below two arrivals and when the tokens are unknown:
+    `decode_rate_reason` says which.
     """
     if decode_rate_reason(arrivals, completion) is not None:
         return None
-    sizes, span = bursts(arrivals, completion), generation(arrivals)
+    sizes, span = bursts(arrivals, completion, reasoning), generation(arrivals)
     assert sizes is not None and span is not None
     return sum(sizes[1:]) / span
 
@@ -148,7 +175,7 @@ def tpot(arrivals: Arrivals, completion: int | None) -> float | None:
 
 
 def holds(arrivals: Arrivals) -> list[float]:
-    """What the proxy added to each arrival: its last byte taken by the client's socket - its read, seconds, where known."""
+    """What the proxy added to each arrival: last byte taken by the client's socket - its read, seconds, where known."""
     return [hold for hold in arrivals.column("hold") if hold == hold]
 
 
