@@ -40,7 +40,7 @@ def _tiles() -> list[p.Json]:
             "Failed",
             "Share of exchanges that failed, and not by the client's fault.",
             "percentunit",
-            q.ratio(q.failures(clients), q.rate(m.REQUESTS, clients)),
+            q.failed_share(clients),
             warn=(0.01, 0.05),
         ),
         p.stat("In flight", "Exchanges that have started and not ended.", "none", q.gauge(m.IN_FLIGHT, clients)),
@@ -85,7 +85,7 @@ def _backends() -> p.Json:
     cost = q.rate(m.COST, clients, by=_BY, over=span)
     columns = [
         ("Requests", "reqps", over(m.REQUESTS)),
-        ("Failed", "percentunit", q.ratio(q.failures(clients, by=_BY, over=span), over(m.REQUESTS))),
+        ("Failed", "percentunit", q.failed_share(clients, by=_BY, over=span)),
         ("TTFT p50", "s", q.quantile(0.5, m.TTFT, clients, q.STREAMS, by=_BY, over=span)),
         ("TTFT p95", "s", q.quantile(0.95, m.TTFT, clients, q.STREAMS, by=_BY, over=span)),
         ("Duration p95", "s", q.quantile(0.95, m.DURATION_SECONDS, clients, by=_BY, over=span)),

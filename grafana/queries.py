@@ -72,6 +72,12 @@ def failures(*matchers: str, by: str = "", over: str = WINDOW) -> str:
     return total(f"rate({ours}[{over}]) or rate({theirs}[{over}])", by)
 
 
+def failed_share(*matchers: str, by: str = "", over: str = WINDOW) -> str:
+    """Failures per exchange: 0 where none failed, nothing where nothing happened."""
+    every = rate(m.REQUESTS, *matchers, by=by, over=over)
+    return ratio(f"({failures(*matchers, by=by, over=over)} or {every} * 0)", every)
+
+
 def share_above(metric: Metric, bound: float, *matchers: str, by: str = "") -> str:
     """The share of observations above a bucket's bound."""
     if bound not in metric.bounds:
