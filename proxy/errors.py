@@ -49,7 +49,7 @@ def of_fault(outcome: str, code: str, message: str) -> Problem:
 
 
 def stream_event(message: str, code: str) -> bytes:
-    """The last event of a stream that broke. The blank line before it closes an event that was cut in half."""
+    """The last event of a stream that broke. The blank line before it ends a comment that was cut in half."""
     return b"\n\ndata: " + envelope(message, "upstream_error", code) + b"\n\n"
 
 

@@ -131,6 +131,12 @@ class Exporter(Collector):
         with self._lock:
             self._count(m.DROPPED, (sink,), readings)
 
+    def configure(self, pairs: Iterable[Pair]) -> None:
+        """After a reload: children for what is new. What is gone keeps its sums: counters never go back."""
+        with self._lock:
+            for pair in pairs:
+                self._prepare(pair)
+
     def reloaded(self, at: float) -> None:
         """A configuration is in force since `at`, seconds since the epoch."""
         with self._lock:

@@ -139,6 +139,10 @@ class Ring:
         self._finished = 0
         self._last = since
 
+    def configure(self, backends: Sequence[Backend]) -> None:
+        """After a reload."""
+        self.backends = tuple(backends)
+
     def opened(self, opening: Opening) -> None:
         self._open[opening.id] = opening
         self._started += 1

@@ -129,7 +129,7 @@ class Refusal:
 def plan(table: Table, ask: Ask, draw: Callable[[], float]) -> Plan | Refusal:
     """The plan for this request; `draw` gives numbers evenly from [0, 1)."""
     asked = ask.model or _named(ask.path)
-    if asked and not _sound(asked):
+    if asked and not _sound(asked) and table.taker is None:
         return Refusal(400, "invalid_model", "model: at most 256 characters, all of them printable", "model")
     name, suffix = (asked, {}) if not asked or table.knows(asked) else split_suffix(asked)
     route = table.routes.get(name) if name else None
@@ -143,7 +143,7 @@ def plan(table: Table, ask: Ask, draw: Callable[[], float]) -> Plan | Refusal:
         legs=legs,
         mirror=mirror if mirror not in legs[:1] else None,
         route=route.name if route else None,
-        asked=asked,
+        asked=asked[:256] if asked else asked,
         suffix=suffix,
         diffusion=route.diffusion if route else {},
     )

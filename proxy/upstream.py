@@ -395,6 +395,12 @@ class Pool:
             connection.close()
         await asyncio.sleep(0)  # let the transports tell
 
+    def retire(self) -> None:
+        """No new requests will come: idle connections close now, the others when their streams end."""
+        self._closed = True
+        for connection in list(self._idle):
+            connection.close()
+
     def _take(self) -> Connection | None:
         while self._idle:
             connection = self._idle.pop()

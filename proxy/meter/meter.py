@@ -100,6 +100,11 @@ class Meter:
         """Whether the answer's bytes are plain text on the wire: neither compressed nor given up on."""
         return self._decoder is None and self._way != "pass"
 
+    @property
+    def between_events(self) -> bool:
+        """Whether the stream stands where an event could start."""
+        return self._parser.idle
+
     def head(self, at: float, status: int, content_type: str = "", content_encoding: str = "") -> None:
         """The answer's head came at `at`."""
         self.head_at = at

@@ -38,7 +38,7 @@ class Client(Protocol):
     def empty(self) -> bool: ...
 
 
-class Exchange:
+class Relay:
     """The sink of one attempt. `head` and `end` are futures for the coroutine that conducts it."""
 
     __slots__ = (
@@ -162,6 +162,22 @@ class Exchange:
         self._held = known
         if meter.terminal_at is not None and self.delivered is None:
             self.delivered = now
+
+    def abort(self) -> None:
+        """Cancel the backend's request, if it still runs. Nothing more is pushed."""
+        if self.call is not None and self.ended is None:
+            self.call.abort()
+        self._client = None
+
+    @property
+    def readable_stream(self) -> bool:
+        """Whether the answer is a stream of events that we can read."""
+        return self.meter.streamed and self.meter.readable
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether unfinished events are held here, so that the client has only whole ones."""
+        return bool(self._filters)
 
     def rest(self) -> bytes:
         """What the filters still hold when the stream has ended."""

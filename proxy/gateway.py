@@ -1,0 +1,125 @@
+"""What one forwarder holds: the configuration in force, the pools, who may call, where records go.
+
+A reload replaces all of it at once for requests that come later. Streams under way keep the pool they have; a
+backend whose configuration did not change keeps its connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from .pulse import Pulse
+from .recorder import Sink
+from .routes import BackendRow, RouteRow, Table
+from .settings import Backend, Limits, Settings
+from .upstream import Pool, Timeouts
+
+
+@dataclass(slots=True)
+class Gateway:
+    """The state of a forwarder."""
+
+    settings: Settings
+    sink: Sink
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    draw: Callable[[], float] = random.random
+    table: Table = field(init=False)
+    pools: dict[str, Pool] = field(default_factory=dict)
+    resting: dict[str, float] = field(default_factory=dict)  # backend -> until when it asked to be left alone
+    draining: bool = False
+    pulse: Pulse = field(init=False)
+    loop: asyncio.AbstractEventLoop = field(init=False)
+    _keys: dict[bytes, str] = field(default_factory=dict, repr=False)
+
+    def start(self) -> None:
+        """In the event loop, once."""
+        self.loop = asyncio.get_running_loop()
+        self.pulse = Pulse(self.loop, self.clock)
+        self.pulse.start()
+        self._apply(self.settings, None)
+
+    async def stop(self) -> None:
+        self.pulse.stop()
+        for pool in self.pools.values():
+            await pool.close()
+
+    def reload(self, settings: Settings) -> None:
+        before, self.settings = self.settings, settings
+        self._apply(settings, before)
+
+    def client(self, key: str) -> str | None:
+        """The name of the client whose key this is; None if it is nobody's."""
+        return self._keys.get(_digest(key))
+
+    @property
+    def open_to_all(self) -> bool:
+        return not self.settings.clients
+
+    def _apply(self, settings: Settings, before: Settings | None) -> None:
+        self.table = table(settings)
+        self._keys = {_digest(key.get_secret_value()): name for name, key in settings.clients.items()}
+        old, self.pools = self.pools, {}
+        for name, backend in settings.backends.items():
+            same = before is not None and before.backends.get(name) == backend
+            self.pools[name] = old.pop(name) if same else pool(backend, self.clock)
+        for left in old.values():
+            left.retire()
+
+
+def table(settings: Settings) -> Table:
+    """The configuration as routing reads it."""
+    return Table(
+        {
+            name: BackendRow(
+                name=name,
+                models=backend.named_models,
+                takes_all="*" in backend.models,
+                aliases=backend.aliases,
+                decoding=backend.kind,
+                dialect=backend.dialect,
+            )
+            for name, backend in settings.backends.items()
+        },
+        {
+            name: RouteRow(
+                name=name,
+                split=route.split,
+                sticky=route.sticky,
+                mirror=route.mirror.to if route.mirror else None,
+                mirror_share=route.mirror.share if route.mirror else 0.0,
+                fallback=route.fallback,
+                diffusion=route.diffusion,
+            )
+            for name, route in settings.routes.items()
+        },
+    )
+
+
+def pool(backend: Backend, clock: Callable[[], float] = time.monotonic) -> Pool:
+    return Pool(backend.origin, timeouts(backend.timeouts), keep=backend.keep_alive, clock=clock)
+
+
+def timeouts(limits: Limits) -> Timeouts:
+    """0 in the configuration means none."""
+    return Timeouts(limits.connect or None, limits.first_output or None, limits.idle or None, limits.total or None)
+
+
+def new_id() -> str:
+    """32 hexadecimal digits: fit for an exemplar and for a trace."""
+    return os.urandom(16).hex()
+
+
+_SALT = os.urandom(16)
+
+
+def _digest(key: str) -> bytes:
+    """Keys are looked up by a salted digest, so that the time of a look-up tells nothing about them."""
+    return hmac.new(_SALT, key.encode("utf-8", "surrogateescape"), sha256).digest()
