@@ -22,6 +22,7 @@ from aiohttp import web
 from yarl import URL
 
 from .live import Live, Shared
+from .meter import OUTCOMES
 from .query import Invalid, query, span
 from .ring import Ring, dump
 
@@ -167,7 +168,7 @@ class Admin:
 
     async def _sum_up(self, seconds: int) -> bytes:
         look = self.ring.look(self.clock(), seconds)
-        more = {"version": self.version, "charts": "plotly.min.js" in self.files}
+        more = {"version": self.version, "charts": "plotly.min.js" in self.files, "outcomes": OUTCOMES}
         return await asyncio.to_thread(lambda: dump(look.summary() | more))
 
 
