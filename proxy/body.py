@@ -53,13 +53,14 @@ class Body:
         """The bytes with these members gone, then these values set; everything else byte for byte.
 
         A path that leads through something that is no object replaces it by one. Removing what is not
-        there changes nothing. Of several equal keys all are changed: parsers differ in which one counts.
+        there changes nothing. A value set whole may be changed in part by another path. Of several equal keys
+        all are changed: parsers differ in which one counts.
         """
         edits: _Edits = {}
         for path in remove:
             if _present(self.members, path):
                 _plant(edits, path, _GONE)
-        for path in sorted(changes, key=lambda path: isinstance(path, tuple)):
+        for path in sorted(changes, key=lambda path: 1 if isinstance(path, str) else len(path)):
             _plant(edits, path, _dump(changes[path]))
         if any(key in self.members for key in edits):
             return _splice(self.raw, edits)
@@ -88,15 +89,17 @@ _Edits = dict[str, Any]  # key -> the value's new bytes, _GONE, or the edits ins
 
 
 def _plant(edits: _Edits, path: Path, leaf: bytes | _Gone) -> None:
-    *outer, last = (path,) if isinstance(path, str) else path
-    for key in outer:
-        inside = edits.get(key)
-        if isinstance(inside, bytes):
-            raise ValueError(f"{key!r} cannot be set both whole and in part")
-        if not isinstance(inside, dict):
-            inside = edits[key] = _Fresh() if inside is _GONE else {}
-        edits = inside
-    edits[last] = leaf
+    key, *inner = (path,) if isinstance(path, str) else path
+    if not inner:
+        edits[key] = leaf
+        return
+    inside = edits.get(key)
+    if isinstance(inside, dict):
+        _plant(inside, tuple(inner), leaf)
+        return
+    part: _Edits = _Fresh() if inside is _GONE else {}
+    _plant(part, tuple(inner), leaf)
+    edits[key] = _render(inside, part) if isinstance(inside, bytes) else part
 
 
 def _present(members: Any, path: Path) -> bool:
