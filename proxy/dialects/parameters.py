@@ -58,9 +58,6 @@ class Parameters:
     def names(self) -> tuple[str, ...]:
         return (*self.values, *(["extra"] if self.extra else []))
 
-    def __bool__(self) -> bool:
-        return bool(self.values or self.extra or self.members or self.overruled)
-
 
 def read(
     body: Body | None,

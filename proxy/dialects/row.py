@@ -107,9 +107,4 @@ class Dialect:
     @property
     def open(self) -> bool:
         """Whether every ordinary member passes as it came."""
-        return not (self.standard or self.refuses or self.renames) and self.messages == Messages()
-
-    @property
-    def open(self) -> bool:
-        """A request without diffusion parameters passes as it is, on every API."""
-        return not self.standard and not self.refuses and not self.renames and not self.messages
+        return not (self.standard or self.refuses or self.renames or self.messages)
