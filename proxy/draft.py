@@ -10,9 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .body import Body
-from .routes import Leg, Plan
-from .settings import Backend
+from .body import Body, Path
+from .dialects import Dialect, Parameters, translate
+from .routes import Leg
+
+_STREAMED = ("chat", "completions", "fim")
+
+
+class Unsupported(ValueError):
+    """A parameter that the backend can't take, where that is to be refused. One line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,33 +29,55 @@ class Draft:
     asked_stream: bool = False
     injected: bool = False  # the proxy asked for usage: that event is not for the client
     replace: bool = False  # the stream's deltas are whole-text snapshots
+    append: bool = False  # and the client is to get append deltas
     translated: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
 
 
-def draft(raw: bytes, body: Body | None, leg: Leg, backend: Backend, plan: Plan, api: str) -> Draft:
-    """The draft for one leg. `body` is None where the request holds no JSON."""
+def draft(
+    raw: bytes,
+    body: Body | None,
+    leg: Leg,
+    api: str,
+    dialect: Dialect,
+    parameters: Parameters,
+    *,
+    usage: bool,
+    reject: bool,
+) -> Draft:
+    """The draft for one leg. `body` is None where the request holds no JSON; `usage`: ask for it. Raises Unsupported."""
     if body is None:
         return Draft(raw)
-    changes: dict[Any, Any] = {}
+    changes: dict[Path, Any] = {}
     if leg.model is not None and leg.model != body.get("model"):
         changes["model"] = leg.model
     stream = body.get("stream") is True
-    injected = stream and api in ("chat", "completions", "fim") and _takes_usage(backend) and not _asks_usage(body)
+    injected = stream and usage and api in _STREAMED and not _asks_usage(body)
     if injected:
-        changes[("stream_options", "include_usage")] = True
+        changes["stream_options", "include_usage"] = True
+    if dialect.open and not parameters:
+        sent = body.replace(changes) if changes else raw
+        return Draft(sent, stream, injected, _diffusing(body, {}))
+    translation = translate(parameters, body, api, dialect, reject)
+    if translation.refused:
+        raise Unsupported(translation.refused)
+    changed = bool(translation.set or translation.remove or changes)
     return Draft(
-        body.replace(changes) if changes else raw,
-        asked_stream=stream,
-        injected=injected,
-        replace=body.get("diffusing") is True and backend.kind == "diffusion",
+        translation.apply(body, changes) if changed else raw,
+        stream,
+        injected,
+        _diffusing(body, translation.set),
+        translation.append,
+        translation.translated,
+        translation.dropped,
     )
-
-
-def _takes_usage(backend: Backend) -> bool:
-    return backend.usage != "as-asked"
 
 
 def _asks_usage(body: Body) -> bool:
     options = body.get("stream_options")
     return isinstance(options, Mapping) and options.get("include_usage") is not None
+
+
+def _diffusing(body: Body, changes: Mapping[Path, Any]) -> bool:
+    """Whether what is sent asks for snapshots."""
+    return changes.get(("diffusing",), body.get("diffusing")) is True

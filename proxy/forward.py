@@ -17,9 +17,10 @@ from typing import Any
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
-from . import errors, headers, routes
+from . import dialects, errors, headers, routes
 from .body import Body, BodyError
-from .draft import Draft, draft
+from .dialects import ParameterError, Parameters
+from .draft import Draft, Unsupported, draft
 from .errors import Problem
 from .gateway import Gateway, new_id
 from .meter import MEASURED, Attempt, Fault, Meter, Price, Reading, api_of
@@ -52,10 +53,12 @@ class Exchange:
         self.id = new_id()
         self.path, _, _ = request.raw_path.partition("?")
         self.api = api_of(self.path)
+        self.headers = _Lookup(request.raw_headers)
         self.client: str | None = None
         self.body_wait = 0.0
         self.plan: Plan | None = None
         self.leg: Leg | None = None
+        self.parameters = Parameters()
         self.draft = Draft(b"")
         self.relay: Relay | None = None
         self.attempts: list[Attempt] = []
@@ -72,6 +75,7 @@ class Exchange:
             raw = await self._read()
             body = self._parse(raw)
             plan = self._route(body)
+            self.parameters = self._parameters(plan, body)
             return await self._conduct(plan, raw, body)
         except Refused as refused:
             self.outcome = "refused"
@@ -138,7 +142,7 @@ class Exchange:
             model=_string(body, "model"),
             user=_string(body, "user"),
             client=self.client,
-            headers=_Lookup(self.request.raw_headers),
+            headers=self.headers,
         )
         planned = routes.plan(self.gate.table, ask, self.gate.draw)
         if isinstance(planned, Refusal):
@@ -172,19 +176,37 @@ class Exchange:
         legs = routes.awake(plan.legs, self.gate.resting, self.gate.wall())
         for leg, more in zip(legs, (*legs[1:], None), strict=True):
             self.leg = leg
-            backend = self.gate.settings.backends[leg.backend]
-            self.draft = draft(raw, body, leg, backend, plan, self.api)
+            self.draft = self._draft(leg, raw, body)
             relay = await self._attempt(leg, more is not None)
             if more is None or not self._falls_back(leg, relay):
                 break
             relay.abort()
         return await self._answer(relay)
 
+    def _parameters(self, plan: Plan, body: Body | None) -> Parameters:
+        try:
+            return dialects.read(body, self.headers, plan.suffix, plan.diffusion)
+        except ParameterError as error:
+            raise Refused(Problem(400, "invalid_parameter", str(error), param=error.param)) from None
+
+    def _draft(self, leg: Leg, raw: bytes, body: Body | None) -> Draft:
+        backend, dialect = self.gate.settings.backends[leg.backend], self.gate.dialects[leg.backend]
+        usage = dialect.include_usage if backend.usage is None else backend.usage == "inject"
+        reject = backend.unsupported == "reject" or self.headers.get("x-manometer-strict") == "1"
+        try:
+            return draft(raw, body, leg, self.api, dialect, self.parameters, usage=usage, reject=reject)
+        except Unsupported as error:
+            raise Refused(Problem(400, "unsupported_parameter", f"backend {leg.backend}: {error}")) from None
+
     async def _attempt(self, leg: Leg, hesitate: bool) -> Relay:
         """Send to one backend and wait for its head; with another leg in reserve, for its first bytes."""
         gate, backend = self.gate, self.gate.settings.backends[leg.backend]
         meter = Meter(
-            api=self.api, received=self.received, asked_stream=self.draft.asked_stream, replace=self.draft.replace
+            api=self.api,
+            received=self.received,
+            asked_stream=self.draft.asked_stream,
+            replace=self.draft.replace,
+            canvas=gate.dialects[leg.backend].canvas,
         )
         relay = self.relay = Relay(gate.loop, gate.pulse, meter, self.received)
         pool = gate.pools[leg.backend]

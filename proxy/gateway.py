@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+from .dialects import Dialect
 from .pulse import Pulse
 from .recorder import Sink
 from .routes import BackendRow, RouteRow, Table
@@ -32,6 +33,7 @@ class Gateway:
     wall: Callable[[], float] = time.time
     draw: Callable[[], float] = random.random
     table: Table = field(init=False)
+    dialects: dict[str, Dialect] = field(default_factory=dict)  # by backend
     pools: dict[str, Pool] = field(default_factory=dict)
     resting: dict[str, float] = field(default_factory=dict)  # backend -> until when it asked to be left alone
     draining: bool = False
@@ -65,6 +67,7 @@ class Gateway:
 
     def _apply(self, settings: Settings, before: Settings | None) -> None:
         self.table = table(settings)
+        self.dialects = {name: settings.dialect(backend) for name, backend in settings.backends.items()}
         self._keys = {_digest(key.get_secret_value()): name for name, key in settings.clients.items()}
         old, self.pools = self.pools, {}
         for name, backend in settings.backends.items():

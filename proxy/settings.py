@@ -22,6 +22,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from .dialects import Dialect, DialectError, resolve
 from .meter import Book, Price
 from .origin import Origin
 
@@ -268,12 +269,20 @@ class Settings(BaseSettings):
             self._check_route(name, route)
         self._check_exposure()
         for name, backend in self.backends.items():
+            try:
+                self.dialect(backend)
+            except DialectError as error:
+                raise ValueError(f"backends.{name}.{error}") from None
             if self.clients and backend.key is not None and backend.passthrough:
                 raise ValueError(
                     f"backends.{name}.key: passthrough and [clients] don't go together: the clients' keys are for "
                     "this proxy, and would be sent on"
                 )
         return self
+
+    def dialect(self, backend: Backend) -> Dialect:
+        """The backend's dialect with its overrides. Raises DialectError."""
+        return resolve(backend.dialect, self.dialects, backend.fields)
 
     def _check_route(self, name: str, route: Route) -> None:
         targets = [("split", t) for t in route.split] + [("fallback", t) for t in route.fallback]
