@@ -101,7 +101,7 @@ def _lines(
 
 def _per_hour() -> p.Json:
     about = "What an hour at the present rate costs, by the tokens' prices."
-    return _lines("Cost per hour", about, "currencyUSD", f"{_cost(_BY)} * 3600", stack=True)
+    return _lines("Cost per hour by model", about, "currencyUSD", f"{_cost(_BY)} * 3600", stack=True)
 
 
 def _per_million() -> p.Json:

@@ -141,7 +141,7 @@ def _routes(title: str, about: str, metric: m.Metric) -> p.Json:
 
 def _memory() -> p.Json:
     return _lines(
-        "Memory",
+        "Memory by process",
         "Resident, by process.",
         "bytes",
         q.gauge(m.MEMORY, by="instance, process"),

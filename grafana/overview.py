@@ -167,7 +167,7 @@ def _traffic() -> list[p.Json]:
             stack=True,
         ),
         p.lines(
-            "Cost per hour",
+            "Cost per hour by backend",
             "At the present rate, by backend, shadow copies included.",
             "currencyUSD",
             [p.target(f"{cost} * 3600", "{{backend}}")],
