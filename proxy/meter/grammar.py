@@ -30,7 +30,10 @@ class Delta:
 
     answer: str = ""
     reasoning: str = ""
-    tool: str = ""
+    tool: str = ""  # fragments of arguments
+    names: dict[tuple[int, int], str] = field(
+        default_factory=dict
+    )  # (choice, call) -> name; some repeat it in each event
     snapshots: dict[int, str] = field(default_factory=dict)  # choice -> its whole text, replacing what was
     tokens: int | None = None  # completion tokens in this event, where it lists them one by one
     usage: Usage | None = None
@@ -166,7 +169,7 @@ def _completion(doc: dict[str, Any], member: str, replace: bool) -> Delta:
         else:
             delta.answer += answer
         delta.reasoning += _text(body.get("reasoning_content")) or _text(body.get("reasoning"))
-        delta.tool += _tools(body)
+        _tools(body, index, delta)
         delta.tokens = _listed(choice, delta.tokens)
         if finish := _name(choice.get("finish_reason")):
             delta.finishes[index] = finish
@@ -182,14 +185,22 @@ def _content(value: Any) -> str:
     return "".join(_text(part.get("text")) for part in _dicts(value))
 
 
-def _tools(body: dict[str, Any]) -> str:
-    calls = [call.get("function") or call.get("custom") for call in _dicts(body.get("tool_calls"))]
-    return "".join(map(_call, _dicts([*calls, body.get("function_call")])))
+def _tools(body: dict[str, Any], choice: int, delta: Delta) -> None:
+    """Tool calls, or the older spelling of a single one; a server that sends both means the same call."""
+    calls = _dicts(body.get("tool_calls")) or [{"function": body.get("function_call")}]
+    for position, call in enumerate(calls):
+        function = call.get("function") or call.get("custom")
+        if not isinstance(function, dict):
+            continue
+        delta.tool += _arguments(function)
+        index = call.get("index")
+        if name := _text(function.get("name")):
+            delta.names[choice, index if isinstance(index, int) else position] = name
 
 
-def _call(call: dict[str, Any]) -> str:
-    """The fragments of a tool call: its name, and its arguments or, of custom tools, its input."""
-    return _text(call.get("name")) + _text(call.get("arguments")) + _text(call.get("input"))
+def _arguments(call: dict[str, Any]) -> str:
+    """A call's arguments or, of custom tools, its input."""
+    return _text(call.get("arguments")) + _text(call.get("input"))
 
 
 def _listed(choice: dict[str, Any], so_far: int | None) -> int | None:
@@ -255,7 +266,7 @@ def _output_item(item: dict[str, Any], delta: Delta) -> None:
     else:
         delta.answer += shown
     if _is_call(item):
-        delta.tool += _call(item)
+        delta.tool += _text(item.get("name")) + _arguments(item)
 
 
 def _is_call(item: dict[str, Any]) -> bool:

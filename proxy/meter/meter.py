@@ -82,6 +82,7 @@ class Meter:
         self._model: str | None = None
         self._fault: Fault | None = None
         self._warning: str | None = None
+        self._names: dict[tuple[int, int], str] = {}  # of tool calls
         self._choices: set[int] = set()
         self._finishes: dict[int, str] = {}
         self._terminal = False
@@ -231,7 +232,11 @@ class Meter:
         return delta
 
     def _take(self, delta: Delta) -> None:
-        """What an event or a body says beside its output."""
+        """What an event or a body says beside its output; of the names of tool calls, those that are new are output."""
+        for call, name in delta.names.items():
+            if self._names.get(call) != name:
+                self._names[call] = name
+                delta.tool = name + delta.tool
         self._choices |= delta.choices
         self._finishes |= delta.finishes
         self._model = self._model or delta.model
