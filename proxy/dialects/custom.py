@@ -196,5 +196,6 @@ _COLUMNS: Mapping[str, tuple[str, Callable[[Any, str], Any]]] = {
     "effort_from_steps": ("effort_from_steps", _scale),
     "include_usage": ("include_usage", _yes),
     "canvas": ("canvas", _yes),
+    "plain_errors": ("plain_errors", _yes),
     "streams": ("streams", _yes),
 }

@@ -102,6 +102,7 @@ class Dialect:
     effort_from_steps: tuple[tuple[int, str], ...] = ()  # opt in: steps up to here -> effort, where steps have no field
     include_usage: bool = True  # takes stream_options.include_usage, and reports
     canvas: bool = False  # its completion_tokens are the size of the canvas, not of the text
+    plain_errors: bool = False  # its errors are FastAPI's or plain text, and get OpenAI's envelope
     streams: bool = True  # False: answers stream=true with one JSON body
 
     @property

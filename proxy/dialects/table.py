@@ -127,6 +127,7 @@ DLMSERVE = Dialect(
     even=True,
     include_usage=False,
     canvas=True,
+    plain_errors=True,
 )
 
 # dfastllm 0.0.4: ignores what it does not know; steps are set when it starts.
@@ -140,6 +141,7 @@ DFASTLLM = Dialect(
     renames=_MAX_TOKENS,
     include_usage=False,
     canvas=True,
+    plain_errors=True,
 )
 
 # vLLM with a diffusion model: steps are those of one canvas, and stand in vllm_xargs.
@@ -174,6 +176,7 @@ OLLADA = Dialect(
     renames={"max_completion_tokens": ("options", "gen_length"), "max_tokens": ("options", "gen_length")},
     include_usage=False,
     canvas=True,
+    plain_errors=True,
     streams=False,
 )
 
