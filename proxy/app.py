@@ -7,16 +7,19 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from . import models
-from .forward import Exchange
+from .forward import Forward
 from .gateway import Gateway
+from .mirror import Mirrors
 
 GATE = web.AppKey("gate", Gateway)
+MIRRORS = web.AppKey("mirrors", Mirrors)
 
 
 def make_app(gate: Gateway) -> web.Application:
     """Run it with handler_cancellation=True: a client's leaving must be noticed while a backend is silent."""
     app = web.Application(client_max_size=0)  # bodies are bounded where they are read
     app[GATE] = gate
+    app[MIRRORS] = Mirrors()
     app.cleanup_ctx.append(_running)
     app.router.add_route("*", "/{path:.*}", _handle)
     return app
@@ -36,6 +39,7 @@ def make_runner(gate: Gateway) -> web.AppRunner:
 async def _running(app: web.Application) -> AsyncIterator[None]:
     app[GATE].start()
     yield
+    await app[MIRRORS].stop()
     await app[GATE].stop()
 
 
@@ -43,4 +47,4 @@ async def _handle(request: web.Request) -> web.StreamResponse:
     gate = request.app[GATE]
     if models.is_plain(request):
         return await models.answer(gate, request)
-    return await Exchange(gate, request).run()
+    return await Forward(gate, request.app[MIRRORS], request).run()

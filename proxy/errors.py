@@ -75,6 +75,10 @@ def bad_body(why: str) -> Problem:
     return Problem(400, "invalid_json", f"The request's body can't be used: {why}. Send one JSON object.")
 
 
+def not_served(path: str) -> Problem:
+    return Problem(404, "not_found", f"{path[:100]!r} is not served here: a client's base URL ends with /v1.")
+
+
 def too_large(limit: int) -> Problem:
     return Problem(
         413,

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 import time
@@ -427,7 +428,9 @@ class Pool:
         except socket.gaierror as error:
             raise UpstreamFault("unreachable", "dns", self._unreached("its name is not known")) from error
         except OSError as error:
-            raise UpstreamFault("unreachable", "connect", self._unreached(_line(error.strerror or error))) from error
+            raise UpstreamFault(
+                "unreachable", "connect", self._unreached(os.strerror(error.errno) if error.errno else _line(error))
+            ) from error
         call.connect = self.clock() - start
         self._all.add(connection)
         return connection

@@ -1,0 +1,81 @@
+"""The client's side of an answer: its head, and the socket that bytes go to at once.
+
+Bytes are written to the server's transport directly: between the backend's socket and the client's stands no
+queue. So the framing is ours: one chunk for each write where the length is not known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from . import headers
+from .relay import Relay
+
+
+class Socket:
+    """A client that gets a body of known length, or one that ends with its connection."""
+
+    __slots__ = ("_protocol", "_transport")
+
+    def __init__(self, request: web.Request, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._protocol = request.protocol
+
+    def write(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    def close(self) -> None:
+        """Send what is written, then cut without an end."""
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    @property
+    def choked(self) -> bool:
+        return self._protocol.writing_paused
+
+    @property
+    def empty(self) -> bool:
+        return self._transport.get_write_buffer_size() == 0
+
+
+class ChunkedSocket(Socket):
+    """Each write is one chunk."""
+
+    __slots__ = ()
+
+    def write(self, data: bytes) -> None:
+        self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+
+def head(request: web.Request, relay: Relay, own: Mapping[str, str], changed: bool) -> web.StreamResponse:
+    """The response that the client gets, ready to be prepared. `changed`: the body will not be the backend's."""
+    response = web.StreamResponse(status=relay.status)
+    bodiless = request.method == "HEAD" or relay.status in (204, 304)
+    framed = bodiless
+    for name, value in headers.to_client(relay.headers):
+        if name.lower() == "content-length":
+            if changed and not bodiless:
+                continue
+            framed = True
+        response.headers.add(name, value)
+    for name, value in own.items():
+        response.headers.setdefault(name, value)
+    if framed:
+        return response
+    if request.version < (1, 1):
+        response.force_close()
+    else:
+        response.enable_chunked_encoding()
+    return response
+
+
+def socket(request: web.Request, response: web.StreamResponse) -> Socket:
+    """Where to write, after the head was sent. Raises ConnectionResetError if the client has left."""
+    if request.transport is None or request.transport.is_closing():
+        raise ConnectionResetError("the client left")
+    return (ChunkedSocket if response.chunked else Socket)(request, request.transport)
