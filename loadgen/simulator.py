@@ -14,14 +14,16 @@ import asyncio
 import heapq
 import itertools
 import random
+import signal
 import socket
 import struct
 import time
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from http import HTTPStatus
-from typing import Protocol
+from typing import Protocol, cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -193,13 +195,11 @@ class Connection(asyncio.Protocol):
     # asyncio calls these
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._owner.connections.add(self)
-        self._owner.accepted += 1
+        self._transport = cast(asyncio.Transport, transport)
+        self._owner.joined(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._owner.connections.discard(self)
+        self._owner.parted(self)
         if self._current is not None:
             self._current.gone = time.monotonic()
             self._release()
@@ -293,6 +293,7 @@ class Simulator:
     most_running: int = 0
     _line: deque[Stream] = field(default_factory=deque)
     _scripts: OrderedDict[tuple[str, bytes, str], Script] = field(default_factory=OrderedDict)
+    _empty: asyncio.Event = field(default_factory=asyncio.Event)
     _server: asyncio.Server | None = None
     _work: Work | None = None
     _count: int = 0
@@ -318,6 +319,7 @@ class Simulator:
         loop = asyncio.get_running_loop()
         self._work = Work(self.model.sharing)
         self._created = int(time.time())
+        self._empty.set()
         self._server = await loop.create_server(lambda: Connection(self), self.host, self.port, backlog=4096)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
@@ -328,7 +330,8 @@ class Simulator:
         self._server.close()
         for connection in list(self.connections):
             connection.abort()
-        await self._server.wait_closed()  # waits for the connections too
+        await self._server.wait_closed()
+        await self._empty.wait()  # aborted connections close in the loop's next turn
         self._works.close()
         self._server = None
 
@@ -341,6 +344,16 @@ class Simulator:
     def speedup(self, concurrency: int) -> float:
         """Throughput with so many clients at once, as a multiple of one client's: the known truth of this backend."""
         return self.model.sharing.speedup(min(concurrency, self.capacity))
+
+    def joined(self, connection: Connection) -> None:
+        self.connections.add(connection)
+        self.accepted += 1
+        self._empty.clear()
+
+    def parted(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if not self.connections:
+            self._empty.set()
 
     def answer(self, asked: Asked, connection: Connection) -> None:
         """Called by a connection with a whole request: gives it a slot, a place in line, or an error."""
@@ -456,3 +469,14 @@ def _reason(status: int) -> str:
         return HTTPStatus(status).phrase
     except ValueError:
         return "Simulated"
+
+
+async def serve(backend: Simulator, started: Callable[[], None]) -> None:
+    """Run `backend` until Ctrl-C or SIGTERM; `started` is called when it listens. Raises OSError if it cannot."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    async with backend:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        started()
+        await stop.wait()
