@@ -1,0 +1,116 @@
+"""The front door: `manometer`. Commands are mounted from the rooms they belong to and import their work when they run.
+
+User errors are one line on stderr and exit status 2; a command that did not do what was asked ends with 1.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Annotated, Any
+
+import typer
+
+# Modules with a typer application `app` whose commands are mounted here.
+ROOMS = ("proxy.cli", "loadgen.commands")
+
+
+def fail(message: str, status: int = 2) -> typer.Exit:
+    """What the user must know, in one line."""
+    typer.echo(f"manometer: {message}", err=True)
+    return typer.Exit(status)
+
+
+def simulate(
+    profile: Annotated[str, typer.Option(help="diffusion, autoregressive or strict.")] = "diffusion",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 8001,
+    model: Annotated[list[str] | None, typer.Option(help="Model name; may be given often.")] = None,
+    capacity: Annotated[int, typer.Option(min=1, help="Requests that run at once.")] = 32,
+    queue: Annotated[int, typer.Option(min=0, help="Requests that may wait; beyond them: 429.")] = 64,
+    key: Annotated[str, typer.Option(envvar="SIMULATE_KEY", help="Bearer key that requests must carry.")] = "",
+    seed: Annotated[int, typer.Option(help="The same seed gives the same answers.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Tell the address as one JSON object.")] = False,
+) -> None:
+    """Run a simulated backend until Ctrl-C.
+
+    Ask for faults with the header `x-simulate: cut=2` or the model name `MODEL#cut=2`: error=STATUS, cut, reset,
+    stall, error_event, html, truncate, empty, no_usage, no_done, malformed, delay=SECONDS, late_head.
+    """
+    import uvloop
+
+    from .simulator import PROFILES, Simulator, serve
+
+    if profile not in PROFILES:
+        raise fail(f"--profile: {profile!r} is not one of {', '.join(PROFILES)}")
+    made = PROFILES[profile](models=tuple(model)) if model else PROFILES[profile]()
+    backend = Simulator(
+        profile=made, capacity=capacity, queue=queue, seed=seed, host=host, port=port, key=key or None, keep=1
+    )
+    try:
+        uvloop.run(serve(backend, lambda: typer.echo(_address(profile, backend, json))))
+    except OSError as problem:
+        raise fail(f"--port: cannot listen on {host}:{port}: {problem.strerror}; choose another port") from None
+
+
+def _address(profile: str, backend: Any, as_json: bool) -> str:
+    if as_json:
+        import orjson
+
+        told = {"url": backend.url, "profile": profile, "models": list(backend.model.models)}
+        return orjson.dumps(told).decode()
+    return f"{profile} backend at {backend.url} (models: {', '.join(backend.model.models)}). Ctrl-C stops it."
+
+
+def demo(
+    seconds: Annotated[float | None, typer.Option(min=1.0, help="How long; without it, until Ctrl-C.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object on the last line.")] = False,
+) -> None:
+    """Two simulated backends, the proxy before them, mixed traffic through it, and what was measured."""
+    import orjson
+    import uvloop
+    from rich.console import Console
+
+    from . import demo as play
+    from .runner import interruptible
+    from .scene import Scene
+
+    scene = Scene(Console(stderr=json))
+
+    async def main() -> play.Board:
+        with interruptible() as stop:
+            return await play.demo(seconds, scene, stop)
+
+    try:
+        board = uvloop.run(main())
+    except play.DemoFailed as problem:
+        raise fail(str(problem), 1) from None
+    finally:
+        scene.stop()
+    if json:
+        typer.echo(orjson.dumps(board.json()).decode())
+    raise typer.Exit(0 if board.sound else 1)
+
+
+def build() -> typer.Typer:
+    """The whole command line."""
+    app = typer.Typer(
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        help="Measure OpenAI-compatible LLM backends, diffusion and autoregressive, by the same definitions.",
+    )
+    for room in ROOMS:
+        if find_spec(room) is not None:
+            app.registered_commands += import_module(room).app.registered_commands
+    app.command()(simulate)
+    app.command()(demo)
+    return app
+
+
+def main() -> None:
+    build()()
+
+
+if __name__ == "__main__":
+    main()
