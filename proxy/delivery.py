@@ -7,11 +7,12 @@ queue. So the framing is ours: one chunk for each write where the length is not 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 
 from . import headers
+from .filters import Filter
 from .relay import Relay
 
 
@@ -52,17 +53,20 @@ class ChunkedSocket(Socket):
         self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
-def head(request: web.Request, relay: Relay, own: Mapping[str, str], changed: bool) -> web.StreamResponse:
-    """The response that the client gets, ready to be prepared. `changed`: the body will not be the backend's."""
+def head(request: web.Request, relay: Relay, own: Mapping[str, str], changes: Sequence[Filter]) -> web.StreamResponse:
+    """The response that the client gets, ready to be prepared. `changes`: what will alter the body."""
     response = web.StreamResponse(status=relay.status)
     bodiless = request.method == "HEAD" or relay.status in (204, 304)
     framed = bodiless
     for name, value in headers.to_client(relay.headers):
         if name.lower() == "content-length":
-            if changed and not bodiless:
+            if changes and not bodiless:
                 continue
             framed = True
         response.headers.add(name, value)
+    for change in changes:
+        if change.content_type is not None:
+            response.headers["content-type"] = change.content_type
     for name, value in own.items():
         response.headers.setdefault(name, value)
     if framed:

@@ -45,7 +45,7 @@ def draft(
     usage: bool,
     reject: bool,
 ) -> Draft:
-    """The draft for one leg. `body` is None where the request holds no JSON; `usage`: ask for it. Raises Unsupported."""
+    """The draft for one leg. `body` None: the request holds no JSON; `usage`: ask for it. Raises Unsupported."""
     if body is None:
         return Draft(raw)
     changes: dict[Path, Any] = {}

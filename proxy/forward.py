@@ -17,13 +17,14 @@ import logging
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
-from . import delivery, errors, routes
+from . import delivery, errors, filters, routes
 from .delivery import Socket
 from .errors import Problem
 from .exchange import Exchange
+from .filters import Filter
 from .gateway import Gateway
 from .mirror import Mirrors
-from .relay import Filter, Relay
+from .relay import Relay
 from .routes import Leg, Plan
 from .strip import Strip
 from .ticket import Lookup, Refused, Ticket
@@ -86,11 +87,11 @@ class Forward(Exchange):
         if relay.fault is not None and relay.status == 0:
             self.outcome = relay.fault.outcome
             return self._say(errors.of_fault(relay.fault.outcome, relay.fault.code, relay.fault.message))
-        filters = self._filters(relay)
-        response = delivery.head(self.request, relay, self._own_headers(), bool(filters))
+        changes = self._filters(relay)
+        response = delivery.head(self.request, relay, self._own_headers(), changes)
         self._writer = await response.prepare(self.request)
         socket = delivery.socket(self.request, response)
-        relay.open(socket, self._choke, filters)
+        relay.open(socket, self._choke, changes)
         self.mirrors.start(self.gate, self.ticket)
         await relay.end
         if relay.fault is not None:
@@ -103,8 +104,20 @@ class Forward(Exchange):
         return response
 
     def _filters(self, relay: Relay) -> list[Filter]:
-        """The usage event that we asked for stays here; a stream that we can't read passes as it is."""
-        return [Strip()] if self.draft.injected and relay.readable_stream else []
+        """What has to be changed in this answer. One that we can't read passes as it is."""
+        assert self.leg is not None
+        if not relay.meter.readable:
+            return []
+        strip: list[Filter] = [Strip()] if self.draft.injected and relay.readable_stream else []
+        options = self.ticket.says("stream_options")
+        return strip + filters.needed(
+            self.gate.dialects[self.leg.backend],
+            status=relay.status,
+            streamed=relay.readable_stream,
+            asked_stream=self.draft.asked_stream,
+            asked_usage=isinstance(options, dict) and options.get("include_usage") is True,
+            append=self.draft.append,
+        )
 
     def _own_headers(self) -> dict[str, str]:
         own = {"x-manometer-id": self.id, "x-request-id": self.id}

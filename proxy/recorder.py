@@ -16,7 +16,7 @@ from .meter import Reading
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """An exchange that has started. `backend`, `model` and `decoding` are those of the plan; a fallback may change them."""
+    """An exchange that has started. `backend`, `model`, `decoding` are the plan's: a fallback may change them."""
 
     id: str
     started_at: float  # wall clock, seconds since the epoch

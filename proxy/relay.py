@@ -11,17 +11,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from .filters import Filter
 from .meter import Meter
 from .pulse import Pulse
 from .upstream import Call, Header, UpstreamFault
-
-
-class Filter(Protocol):
-    """What stands between a backend's bytes and the client's, where they must differ."""
-
-    def feed(self, chunk: bytes) -> bytes: ...
-
-    def finish(self) -> bytes: ...
 
 
 class Client(Protocol):

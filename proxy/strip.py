@@ -21,6 +21,7 @@ class Strip:
     """`feed` what was read, send on what it returns; `finish` returns what is left at the end."""
 
     __slots__ = ("_held", "taken")
+    content_type: str | None = None
 
     def __init__(self) -> None:
         self._held = b""
