@@ -250,6 +250,17 @@ def test_every_configured_pair_is_there_before_its_first_request() -> None:
         assert outcomes == set(OUTCOMES)
 
 
+def test_pairs_that_a_reload_brings_are_there_at_once_and_the_old_ones_keep_their_counts() -> None:
+    exporter, registry = make(pairs=PAIRS[:1])
+    play(exporter, DIFFUSION)
+    exporter.configure(PAIRS[1:])
+    seen = Scrape(registry)
+    assert seen.value("requests_started_total", **AR) == 0
+    assert seen.value("requests_started_total", **MERCURY) == 1
+    exporter.configure(PAIRS)
+    assert Scrape(registry).value("requests_started_total", **MERCURY) == 1
+
+
 def test_an_exchange_that_was_refused_before_a_backend_was_chosen_belongs_to_none() -> None:
     exporter, registry = make()
     refused = Reading(id="r", started_at=1.0, outcome="refused", api="chat", streamed=False, status=401, done=0.001)
