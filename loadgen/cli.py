@@ -5,6 +5,7 @@ User errors are one line on stderr and exit status 2; a command that did not do 
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Annotated, Any
@@ -50,7 +51,8 @@ def simulate(
     try:
         uvloop.run(serve(backend, lambda: typer.echo(_address(profile, backend, json))))
     except OSError as problem:
-        raise fail(f"--port: cannot listen on {host}:{port}: {problem.strerror}; choose another port") from None
+        why = os.strerror(problem.errno) if (problem.errno or 0) > 0 else problem.strerror
+        raise fail(f"--port: cannot listen on {host}:{port}: {why}; choose another") from None
 
 
 def _address(profile: str, backend: Any, as_json: bool) -> str:

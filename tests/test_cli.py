@@ -1,0 +1,72 @@
+"""The front door: what it lists, how fast it opens, how it says no."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "loadgen.cli"]
+
+
+def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_help_lists_the_commands_of_every_room() -> None:
+    done = ask("--help")
+    assert done.returncode == 0
+    assert all(command in done.stdout for command in ("serve", "simulate", "demo"))
+
+
+def test_the_front_door_imports_nothing_heavy() -> None:
+    code = "import sys, loadgen.cli as c; c.build(); print([m for m in sys.modules if m.split('.')[0] in {heavy}])"
+    heavy = {"aiohttp", "uvloop", "orjson", "httptools", "prometheus_client", "pydantic"}
+    done = subprocess.run([sys.executable, "-c", code.replace("{heavy}", repr(heavy))], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("simulate", "--profile", "quantum"), "manometer: --profile: 'quantum' is not one of diffusion"),
+        (("simulate", "--port", "70000"), "--port"),
+        (("demo", "--seconds", "0"), "--seconds"),
+        (("fly",), "fly"),
+    ],
+)
+def test_a_user_error_is_told_and_ends_with_2(arguments: tuple[str, ...], said: str) -> None:
+    done = ask(*arguments)
+    assert done.returncode == 2
+    assert said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_port_in_use_says_so() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = ask("simulate", "--port", str(port))
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"manometer: --port: cannot listen on 127.0.0.1:{port}: Address already in use; choose another\n"
+    )
+
+
+@pytest.mark.parametrize("profile", ["diffusion", "autoregressive", "strict"])
+def test_simulate_runs_alone_until_it_is_told_to_stop(profile: str) -> None:
+    command = [*COMMAND, "simulate", "--profile", profile, "--port", "0", "--model", "m-1", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        assert (told["profile"], told["models"]) == (profile, ["m-1"])
+        with urllib.request.urlopen(f"{told['url']}/models", timeout=10) as answer:
+            assert json.load(answer)["data"][0]["id"] == "m-1"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=10)
+    assert (process.returncode, err) == (0, "")
