@@ -1,0 +1,102 @@
+"""From samples to rows: medians over rounds, ratios within a round, and how far the rounds lie apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from cases import Case, Sample
+
+from loadgen.analysis.quantile import percentile
+
+Samples = dict[str, list[Sample]]  # contestant -> one for each round
+
+
+@dataclass(slots=True)
+class Row:
+    """One measurement with its unit, for each contestant that has it."""
+
+    what: str
+    cells: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Section:
+    title: str
+    rows: list[Row] = field(default_factory=list)
+    note: str = ""
+
+
+def spread(values: Sequence[float], digits: int = 2) -> str:
+    """The median and, in brackets, the smallest and the largest."""
+    middle = f"{median(values):,.{digits}f}"
+    return middle if len(values) < 2 else f"{middle} ({min(values):,.{digits}f}-{max(values):,.{digits}f})"
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    return percentile(sorted(values), q) if values else float("nan")
+
+
+def section(case: Case, samples: Samples) -> Section:
+    """The table of one case."""
+    rows = [
+        _row(f"CPU per {case.unit}, us", samples, lambda s: s.cpu * 1e6, 1, skip="direct"),
+        _ratio("  times nginx's", samples, lambda s: s.cpu, "nginx"),
+    ]
+    if case.saturated:
+        rows += [
+            _row(f"{case.unit}s per second", samples, lambda s: s.rate, 0),
+            _ratio("  times nginx's", samples, lambda s: s.rate, "nginx"),
+            _ratio("  times one worker's", samples, lambda s: s.rate, "manometer"),
+            _row("cores used by the proxy", samples, lambda s: s.cores["proxy"], skip="direct"),
+            _row("  by its busiest process", samples, lambda s: s.cores["busiest"], skip="direct"),
+            _row("cores used by the backend", samples, lambda s: s.cores["backend"]),
+            _row("cores used by the client", samples, lambda s: s.cores["client"]),
+            _row("machine idle, %", samples, lambda s: 100 * s.cores["idle"], 0),
+        ]
+        if case.unit == "event":
+            rows.append(_row("events in one read of the client", samples, lambda s: s.chunk, 1))
+    elif case.load.stream:
+        rows += _latency("TTFT", samples, lambda s: s.ttfts)
+    else:
+        rows += _latency("latency", samples, lambda s: s.totals)
+    if any(sample.failed for runs in samples.values() for sample in runs):
+        rows.append(Row("failed", {name: str(sum(sum(s.failed.values()) for s in samples[name])) for name in samples}))
+    return Section(case.name, rows)
+
+
+def _latency(word: str, samples: Samples, of: Callable[[Sample], list[float]]) -> list[Row]:
+    rows = []
+    for q in (50, 99):
+
+        def value(sample: Sample, q: int = q) -> float:
+            return quantile(of(sample), q) * 1e3
+
+        rows.append(_row(f"{word} p{q}, ms", samples, value))
+        rows += [_added(f"  added over {base}, ms", samples, value, base) for base in ("direct", "nginx")]
+    return rows
+
+
+def _row(what: str, samples: Samples, of: Callable[[Sample], float], digits: int = 2, skip: str = "") -> Row:
+    return Row(what, {n: spread([of(s) for s in runs], digits) for n, runs in samples.items() if n != skip and runs})
+
+
+def _ratio(what: str, samples: Samples, of: Callable[[Sample], float], base: str) -> Row:
+    return _against(what, samples, of, base, lambda a, b: a / b if b else float("nan"))
+
+
+def _added(what: str, samples: Samples, of: Callable[[Sample], float], base: str) -> Row:
+    return _against(what, samples, of, base, lambda a, b: a - b)
+
+
+def _against(
+    what: str, samples: Samples, of: Callable[[Sample], float], base: str, how: Callable[[float, float], float]
+) -> Row:
+    """Compared within a round, then the median over rounds."""
+    row = Row(what)
+    for name, runs in samples.items():
+        if name not in (base, "direct") and samples.get(base) and runs:
+            pairs = zip(runs, samples[base], strict=False)
+            row.cells[name] = spread([how(of(mine), of(other)) for mine, other in pairs])
+    return row
