@@ -54,6 +54,7 @@ class Question:
     max_tokens: int | None = 256
     temperature: float | None = None
     stream: bool = True
+    usage: bool = True  # ask for it; a strict server may refuse the field
     extra: Mapping[str, Any] = field(default_factory=dict)  # verbatim fields, diffusion parameters among them
 
     def body(self, prompt: Prompt) -> bytes:
@@ -63,7 +64,9 @@ class Question:
         optional = {"max_tokens": limit, "temperature": self.temperature}
         body |= {name: value for name, value in optional.items() if value is not None}
         if self.stream:
-            body |= {"stream": True, "stream_options": {"include_usage": True}}
+            body["stream"] = True
+            if self.usage:
+                body["stream_options"] = {"include_usage": True}
         return orjson.dumps(body | dict(self.extra))
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from loadgen.analysis.interval import bootstrap, order_statistic, sign_test
+from loadgen.analysis.interval import bootstrap, order_statistic, repeats, sign_test
 
 
 @pytest.mark.parametrize("q", [50, 95])
@@ -64,3 +64,11 @@ def test_the_median_interval_is_the_one_of_the_textbook():
 def test_the_sign_test_is_the_exact_binomial_test(wins, losses):
     expected = stats.binomtest(wins, wins + losses).pvalue if wins + losses else 1.0
     assert sign_test(wins, losses) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 10, 15])
+def test_the_interval_of_repeats_is_student_s(n):
+    values = np.random.default_rng(n).normal(100, 5, n)
+    expected = stats.t.interval(0.95, n - 1, loc=values.mean(), scale=stats.sem(values))
+    assert repeats(values.tolist()) == pytest.approx(expected, rel=1e-4)
+    assert repeats([1.0]) is None

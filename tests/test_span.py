@@ -1,6 +1,6 @@
 import pytest
 
-from loadgen.analysis.span import steady, whole
+from loadgen.analysis.span import over_time, steady, typical, whole
 from proxy.meter.usage import NOTHING
 from tests.readings import failure, stream
 
@@ -41,3 +41,17 @@ def test_without_anything_between_the_edges_there_is_no_steady_window():
 def test_estimated_tokens_are_shared_out_by_characters():
     window = whole([stream(tokens=NOTHING, usage_source="none")])
     assert window.tokens == 64  # 256 characters, four to a token
+
+
+def test_tokens_over_time_add_up_to_the_tokens():
+    readings = [stream(start=float(s)) for s in range(5)]
+    bins = over_time(readings, 43)
+    assert sum(bins) * whole(readings).seconds / 43 == pytest.approx(5 * 64)
+    assert bins[0] == 0  # the silence before the first burst
+    assert over_time([], 10) == []
+
+
+def test_the_typical_exchange_is_the_one_with_the_median_duration():
+    readings = [stream(ttft=t) for t in (0.9, 0.1, 0.5)] + [failure()]
+    assert typical(readings).ttft == 0.5
+    assert typical([failure()]) is None

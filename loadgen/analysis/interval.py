@@ -5,13 +5,14 @@
    So a resample costs two Beta numbers instead of n draws and a sort.
 2. `order_statistic`: two of the measured values that enclose the true quantile with at least the asked
    probability, by the binomial law. None when n is too small for that: an honest "not known".
-3. `sign_test`: whether of two things that differ in n cases one wins more often than chance lets it.
+3. `repeats`: of a few whole runs, Student's t interval of their mean: so few values allow nothing better.
+4. `sign_test`: whether of two things that differ in n cases one wins more often than chance lets it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, lgamma, log
+from math import exp, lgamma, log, sqrt
 from typing import NamedTuple, Protocol
 
 CONFIDENCE = 0.95
@@ -79,6 +80,21 @@ def _cut(chances: Sequence[float], budget: float) -> int:
         if total > budget:
             return count - 1
     return len(chances) - 1
+
+
+# 97.5 % points of Student's t for 1, 2, ... degrees of freedom
+_T = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.2010, 2.1788, 2.1604, 2.1448)
+
+
+def repeats(values: Sequence[float]) -> Interval | None:
+    """mean ± t · s / √n: the 95 % interval of the mean of n repeats. None below two."""
+    n = len(values)
+    if n < 2:
+        return None
+    mean = sum(values) / n
+    spread = sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
+    half = _T[min(n - 1, len(_T)) - 1] * spread / sqrt(n)
+    return Interval(mean - half, mean + half)
 
 
 def sign_test(wins: int, losses: int) -> float:

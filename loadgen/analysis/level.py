@@ -260,6 +260,7 @@ def _warnings(ok: Sequence[Reading], failed: Sequence[Reading], terms: Terms) ->
         found.append(
             f"{len(failed)} of {total} requests failed; latencies are of the others, see the failure-adjusted row"
         )
+        found.extend(_reasons(failed))
     if 0 < len(ok) < P99_NEEDS:
         found.append(f"P99 of {len(ok)} values is hardly more than their maximum: it needs {P99_NEEDS}")
     source = usage_source(ok)
@@ -276,6 +277,22 @@ def _warnings(ok: Sequence[Reading], failed: Sequence[Reading], terms: Terms) ->
     told = sorted({r.warning for r in ok if r.warning})
     found.extend(f"the backend warns: {' '.join(text.split())[:120]}" for text in told[:3])
     return found + _lengths(ok, terms.max_tokens)
+
+
+def _reasons(failed: Sequence[Reading]) -> list[str]:
+    """The three commonest reasons, in the words of whoever gave them."""
+    reasons = Counter(_reason(r) for r in failed)
+    found = [f"{count} failed: {reason}" for reason, count in reasons.most_common(3)]
+    if any(r.status == 429 for r in failed):
+        found.append("the backend limits the rate (429): --otpm paces the load, or ask less at once")
+    return found
+
+
+def _reason(reading: Reading) -> str:
+    told = [reading.outcome, str(reading.status) if reading.status and reading.status != 200 else ""]
+    if reading.fault is not None:
+        told.append(reading.fault.message or reading.fault.type)
+    return " ".join(" ".join(told).split())[:160]
 
 
 def _lengths(ok: Sequence[Reading], max_tokens: int | None) -> list[str]:

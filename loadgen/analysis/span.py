@@ -80,3 +80,25 @@ def sized(reading: Reading) -> list[float]:
         return bursts
     columns = (reading.arrivals.column(name) for name in ("answer", "reasoning", "tool"))
     return [sum(parts) for parts in zip(*columns, strict=True)]
+
+
+def over_time(readings: Sequence[Reading], bins: int = 60) -> list[float]:
+    """Answer tokens per second in `bins` equal slices of the whole run; of failed exchanges too, as they came."""
+    window = whole(readings)
+    if window is None or window.seconds <= 0:
+        return []
+    width = window.seconds / bins
+    sums = [0.0] * bins
+    for reading in readings:
+        sizes = sized(reading)
+        scale = size(reading) / (sum(sizes) or 1.0)
+        for at, tokens in zip(reading.arrivals.column("at"), sizes, strict=True):
+            place = int((reading.started_at + at - window.start) / width)
+            sums[min(max(place, 0), bins - 1)] += tokens * scale
+    return [tokens / width for tokens in sums]
+
+
+def typical(readings: Sequence[Reading]) -> Reading | None:
+    """The ok exchange with the median e2e: the one that is shown when one is shown."""
+    ok = sorted((r for r in readings if r.outcome == "ok"), key=lambda r: r.e2e)
+    return ok[(len(ok) - 1) // 2] if ok else None

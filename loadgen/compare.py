@@ -1,0 +1,240 @@
+"""`manometer compare A B`: two models, asked in pairs within one run, scenario by scenario; and which to take for what.
+
+1. Each question goes to both within moments, in an order that is drawn: whatever drifts, drifts for both.
+2. Each scenario has one metric that decides, because it is what someone waits for there; the others are told.
+3. "Undecided" is an answer. It stands wherever the interval holds 1, or the faster one is wrong more often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+import typer
+
+from proxy.meter.reading import Reading
+
+from . import document
+from .analysis.level import METRICS
+from .analysis.pairing import Decision, Ratio, decide, ratio, worst
+from .bench import Ask, Bench, Measured, limits, prompts, say, start
+from .options import Options, Refused, command
+from .quality import Score
+from .runner import Run, Target
+from .strain import Strain
+from .workload import Workload
+
+_PANEL = "What is compared"
+_METRICS = ("ttft", "ttfa", "e2e", "e2e_rate", "decode_rate")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A use, its questions, and the metric that decides there."""
+
+    name: str
+    prompts: str
+    decides: str
+    max_tokens: int
+    concurrency: int = 1
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+SCENARIOS = {
+    scenario.name.split()[0]: scenario
+    for scenario in (
+        Scenario("interactive completion", "short", "ttfa", 128),
+        Scenario("batch generation", "long", "e2e_rate", 512, concurrency=8),
+        Scenario("code", "code", "e2e", 384),
+        Scenario("structured output", "structured", "e2e", 256),
+        Scenario("long reasoning", "reasoning", "e2e", 1024, extra={"reasoning_effort": "high"}),
+    )
+}
+
+
+@dataclass(slots=True)
+class Side:
+    """One of the two."""
+
+    name: str
+    target: Target
+    ask: Ask
+    seen: list[tuple[int, Reading, bool]] = field(default_factory=list)
+
+
+def _option(*names: str, help: str, envvar: str | None = None) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=_PANEL, envvar=envvar)
+
+
+@command
+def compare(
+    options: Options,
+    a: Annotated[str, typer.Argument(help="A model, or MODEL@URL where it is not behind --url.")],
+    b: Annotated[str, typer.Argument(help="The other.")],
+    pairs: Annotated[int, _option("--pairs", "-n", help="For each scenario; 6 is the least that can decide.")] = 20,
+    scenarios: Annotated[str, _option("--scenarios", help=f"Of {', '.join(SCENARIOS)}.")] = ",".join(SCENARIOS),
+    key_b: Annotated[
+        str, _option("--key-b", envvar="MANOMETER_KEY_B", help="API key of B, where it has its own.")
+    ] = "",
+    price_b: Annotated[str, _option("--price-b", help="Prices of B; --price are those of A.")] = "",
+    decoding_b: Annotated[str, _option("--decoding-b", help="diffusion or autoregressive.")] = "",
+) -> int:
+    """Ask two models the same questions in pairs, and decide for each scenario which to use."""
+    chosen = [_scenario(name.strip()) for name in scenarios.split(",") if name.strip()]
+    if pairs < 1 or not chosen:
+        raise Refused("--pairs must be at least 1, --scenarios must name one")
+    other = replace(options, price=price_b, key=key_b or options.key, decoding=decoding_b or options.decoding)
+    other.verify()
+    own = {"a": a, "b": b, "pairs": pairs, "scenarios": [scenario.name for scenario in chosen]}
+
+    async def body(bench: Bench) -> str:
+        ends = [_target(bench, options, a), _target(bench, other, b)]
+        models = [await bench.identify(target, model) for target, model in ends]
+        labels = _labels(models)
+        for model, (target, _) in zip(models, ends, strict=True):
+            bench.warnings += limits(options, model, target.url)
+        decisions: list[Decision] = []
+        bench.more |= {"ratios": [], "decisions": []}
+        for scenario in chosen:
+            if bench.stop.is_set():
+                break
+            sides = [
+                Side(label, replace(target, backend=label), _ask(bench, model, scenario))
+                for label, model, (target, _) in zip(labels, models, ends, strict=True)
+            ]
+            decisions.append(await _scene(bench, scenario, sides, pairs))
+            bench.more["decisions"] = [document.decision_of(decision) for decision in decisions]
+        return verdict(decisions, labels)
+
+    bench = start("compare", options, own, body)
+    say(bench)
+    return bench.status()
+
+
+async def _scene(bench: Bench, scenario: Scenario, sides: Sequence[Side], pairs: int) -> Decision:
+    """One scenario: both sides asked, folded, compared."""
+    bench.screen.begin(scenario.name, 2 * pairs)
+    run = Run()
+    try:
+        await interleave(sides, pairs, scenario.concurrency, bench.options.seed, bench.stop, bench.screen.saw, run)
+    finally:
+        bench.screen.end()
+        bench.interrupted = bench.interrupted or bench.stop.is_set()
+        found = [
+            bench.keep(s.seen, run, s.name, s.ask, score=True, concurrency=scenario.concurrency, scenario=scenario.name)
+            for s in sides
+        ]
+    names = (sides[0].name, sides[1].name)
+    ratios = {metric: paired(metric, found[0], found[1]) for metric in _METRICS}
+    bench.more["ratios"] += [document.ratio_of(r, scenario.name, names) for r in ratios.values()]
+    return decide(scenario.name, names, ratios[scenario.decides], list(judged(found[0], found[1])))
+
+
+async def interleave(
+    sides: Sequence[Side],
+    pairs: int,
+    concurrency: int,
+    seed: int,
+    stop: asyncio.Event,
+    told: Callable[[Reading], None],
+    run: Run,
+) -> None:
+    """Ask both sides `pairs` questions; `concurrency` pairs at once, each side's turn first in half of them."""
+    strain = Strain()
+    strain.start()
+    clients = [side.target.client(strain.worst) for side in sides]
+    order = turns(pairs, seed)
+    numbers = iter(range(-min(concurrency, 2), pairs))  # a pair or two to warm up: the connections, the caches
+
+    async def worker() -> None:
+        for n in numbers:
+            if stop.is_set():
+                return
+            for which in order[n]:
+                side = sides[which]
+                reading = await clients[which].ask(side.ask(n % pairs), f"compare-{seed}-{n}-{which}")
+                side.seen.append((n % pairs, reading, n >= 0))
+                told(reading)
+
+    workers = asyncio.gather(*(worker() for _ in range(concurrency)))
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((workers, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if not workers.done():
+            run.interrupted = True
+            for client in clients:
+                client.leave()
+        await workers
+    finally:
+        workers.cancel()
+        stopped.cancel()
+        for client in clients:
+            await client.close()
+        strain.stop()
+    run.lag, run.cpu = strain.p99, strain.cpu
+
+
+def turns(pairs: int, seed: int) -> list[tuple[int, int]]:
+    """Who goes first in each pair: each side in half of them, in an order that is drawn."""
+    order = [(0, 1) if n % 2 else (1, 0) for n in range(pairs)]
+    random.Random(seed).shuffle(order)
+    return order
+
+
+def paired(metric: str, a: Measured, b: Measured) -> Ratio:
+    """b / a of one metric over the questions that both were asked; a failure counts as the worst."""
+    lower = METRICS[metric].lower_is_better
+
+    def value(reading: Reading) -> float | None:
+        return METRICS[metric].of(reading) if reading.outcome == "ok" else worst(lower)
+
+    both = _both(dict(a.readings), dict(b.readings))
+    return ratio(metric, ((value(left), value(right)) for left, right in both), lower_is_better=lower)
+
+
+def judged(a: Measured, b: Measured) -> Iterator[tuple[bool, bool]]:
+    """Whether each side's answer passed its check, for questions that have one."""
+    left: dict[int, Score] = a.scores
+    for n, score in b.scores.items():
+        first = left[n].passed if n in left else None
+        if first is not None and score.passed is not None:
+            yield first, score.passed
+
+
+def _both(a: dict[int, Reading], b: dict[int, Reading]) -> Iterator[tuple[Reading, Reading]]:
+    return ((a[n], b[n]) for n in a if n in b)
+
+
+def verdict(decisions: Sequence[Decision], labels: Sequence[str]) -> str:
+    """The one line to read."""
+    taken = {label: [d.scenario for d in decisions if d.choice == label] for label in (*labels, "undecided")}
+    parts = [f"{label} for {', '.join(won)}" for label, won in taken.items() if won and label != "undecided"]
+    parts += [f"undecided: {', '.join(taken['undecided'])}"] if taken["undecided"] else []
+    return "; ".join(parts) or "nothing was compared"
+
+
+def _scenario(name: str) -> Scenario:
+    if name not in SCENARIOS:
+        raise Refused(f"--scenarios: no scenario {name!r}; there are {', '.join(SCENARIOS)}")
+    return SCENARIOS[name]
+
+
+def _target(bench: Bench, options: Options, spec: str) -> tuple[Target, str]:
+    """MODEL or MODEL@URL. A model's own diffusion parameters (`mercury-2.5@steps=8`) stay with its name."""
+    model, at, url = spec.partition("@http")
+    target = bench.target(url=f"http{url}" if at else "", key=options.key, decoding=options.decoding, keep_text=True)
+    return replace(target, prices=options.prices), model
+
+
+def _labels(models: Sequence[str]) -> list[str]:
+    """The two names, told apart where they are the same."""
+    return list(models) if models[0] != models[1] else [f"{models[0]} (A)", f"{models[1]} (B)"]
+
+
+def _ask(bench: Bench, model: str, scenario: Scenario) -> Ask:
+    options = bench.options
+    work = Workload(prompts(scenario.prompts, options.language, options.seed), options.seed)
+    return Ask(work, bench.question(model, max_tokens=scenario.max_tokens, **scenario.extra))

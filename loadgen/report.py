@@ -1,0 +1,351 @@
+"""Documents -> one HTML file that explains itself: offline, light and dark, on paper too.
+
+Everything in a document may come from a server or a file, so all of it is escaped; the page's own policy
+forbids it to load anything. The curves are SVG. Where Plotly is installed its library goes into the file,
+and the same curves can be hovered and zoomed.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from html import escape
+from importlib import resources
+from typing import Any
+
+from .chart import Bar, Chart, Series, Strip, plotly, present, strips, svg
+
+Document = Mapping[str, Any]
+_LEVEL_COLUMNS = (
+    ("tokens/s", "throughput"),
+    ("steady", "steady_throughput"),
+    ("first token P50, ms", "ttft.p50"),
+    ("P95", "ttft.p95"),
+    ("P99", "ttft.p99"),
+    ("whole answer P50, ms", "e2e.p50"),
+    ("P95", "e2e.p95"),
+    ("P99", "e2e.p99"),
+    ("decode, tokens/s", "decode_rate.p50"),
+    ("ok", "ok"),
+    ("failed", "failed"),
+    ("per million", "cost_per_million"),
+)
+
+
+def html(documents: Sequence[Document], *, library: bool = True) -> str:
+    """The report of one run, or of several beside each other. `library`: put Plotly in, where it is installed."""
+    title = " · ".join(f"{d['command']} {d['name']}" for d in documents)
+    body = "".join(_sections(documents))
+    page = resources.files("loadgen").joinpath("report.html").read_text("utf-8")
+    script = _library() if library else None
+    parts = {"title": escape(title), "library": f"<script>{script}</script>" if script else ""}
+    # The body goes in last: it may hold anything, the marks of this template too.
+    for name, part in parts.items():
+        page = page.replace("{{" + name + "}}", part, 1)
+    return page.replace("{{body}}", body, 1)
+
+
+def _library() -> str | None:
+    try:
+        source = resources.files("plotly").joinpath("package_data", "plotly.min.js").read_text("utf-8")
+    except (ModuleNotFoundError, FileNotFoundError):
+        return None
+    return source.replace("</script", "<\\/script")
+
+
+def _sections(documents: Sequence[Document]) -> list[str]:
+    parts = [_head(document) for document in documents]
+    if len(documents) > 1:
+        parts.append(_runs(documents))
+    for document in documents:
+        if document.get("decisions"):
+            parts.append(_decisions(document))
+        if document.get("ratios"):
+            parts.append(_ratios(document))
+        if document.get("cells"):
+            parts.append(_cells(document))
+    drawn = charts(documents)
+    rows = bursts(documents)
+    figures = [_figure(chart) for chart in drawn]
+    if rows:
+        figures.append(f'<figure class="wide">{strips("How a typical answer comes", rows)}</figure>')
+    if figures:
+        parts.append(f'<h2>Curves</h2><div class="charts">{"".join(figures)}</div>')
+    parts += [_levels(document) for document in documents if document["levels"]]
+    parts += [_arguments(document) for document in documents]
+    return parts
+
+
+def charts(documents: Sequence[Document]) -> list[Chart]:
+    """Every chart for which the documents hold at least one point."""
+    named = _by_backend(documents)
+    drawn = [
+        _throughput(documents, named),
+        _latency(named, "ttft", "First token"),
+        _latency(named, "e2e", "Whole answer"),
+    ]
+    drawn += [_cost(named), _distribution(documents), _pareto(documents), _over_time(documents)]
+    return [chart for chart in drawn if any(series.points for series in chart.series)]
+
+
+def bursts(documents: Sequence[Document]) -> list[Strip]:
+    """A strip for each backend's typical answer."""
+    rows: list[Strip] = []
+    for name, shown in _shown(documents).items():
+        if strip := shown.get("strip"):
+            bars = [Bar(at, tokens) for at, tokens in strip["bars"]]
+            rows.append(Strip(name, strip["ttft"], strip["end"], bars, len(rows)))
+    return rows
+
+
+def table(document: Document) -> str:
+    """summary.csv: one row for each cell of a sweep, else for each level."""
+    rows = document.get("cells") or document["levels"]
+    flat = [dict(_flat(row)) for row in rows]
+    names = list(dict.fromkeys(name for row in flat for name in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return out.getvalue()
+
+
+def _flat(row: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            found += _flat(value, f"{prefix}{name}_")
+        elif name not in ("text", "texts"):
+            told = " | ".join(map(str, value)) if isinstance(value, list | tuple) else value
+            # A spreadsheet must not take text for a formula
+            found.append((prefix + name, f"'{told}" if isinstance(told, str) and told[:1] in "=+-@" else told))
+    return found
+
+
+def _by_backend(documents: Sequence[Document]) -> dict[str, list[Mapping[str, Any]]]:
+    """Levels with a concurrency, by backend; by run and backend where there are several runs."""
+    named: dict[str, list[Mapping[str, Any]]] = {}
+    for document in documents:
+        for level in document["levels"]:
+            if level.get("concurrency") and not level.get("scenario"):
+                named.setdefault(_name(documents, document, level["backend"]), []).append(level)
+    return {name: sorted(levels, key=lambda level: level["concurrency"]) for name, levels in named.items()}
+
+
+def _shown(documents: Sequence[Document]) -> dict[str, Mapping[str, Any]]:
+    return {
+        _name(documents, document, name): shown for document in documents for name, shown in document["shown"].items()
+    }
+
+
+def _name(documents: Sequence[Document], document: Document, backend: str) -> str:
+    return backend if len(documents) == 1 else f"{document['name']}: {backend}"
+
+
+def _curve(levels: Sequence[Mapping[str, Any]], key: str, scale: float = 1.0) -> list[tuple[float, float]]:
+    """Repeats of a level share an x: their median is the point."""
+    values: dict[float, list[float]] = {}
+    for level in levels:
+        value = _at(level, key)
+        if value is not None:
+            values.setdefault(float(level["concurrency"]), []).append(value * scale)
+    return [(x, sorted(ys)[(len(ys) - 1) // 2]) for x, ys in values.items()]
+
+
+def _throughput(documents: Sequence[Document], named: Mapping[str, Sequence[Mapping[str, Any]]]) -> Chart:
+    series, marks = [], []
+    knees = {_name(documents, d, name): knee for d in documents for name, knee in (d.get("knees") or {}).items()}
+    for colour, (name, levels) in enumerate(named.items()):
+        series.append(Series(name, _curve(levels, "throughput"), colour))
+        knee = knees.get(name)
+        if not knee:
+            continue
+        if knee["curve"]:
+            fitted = [(n, x) for n, x in knee["curve"]]
+            series.append(Series(f"{name}, fitted", fitted, colour, dash="dot", dots=False))
+        marks.append((float(knee["enough"]), f"95 % at {knee['enough']}", colour))
+    return Chart("throughput", "Throughput", "concurrency", "tokens/s", series, marks, doubling=True)
+
+
+def _latency(named: Mapping[str, Sequence[Mapping[str, Any]]], key: str, title: str) -> Chart:
+    series = []
+    for colour, (name, levels) in enumerate(named.items()):
+        for percentile, dash in (("p50", ""), ("p95", "dash"), ("p99", "dot")):
+            points = _curve(levels, f"{key}.{percentile}", 1000)
+            series.append(Series(f"{name} {percentile.upper()}", points, colour, dash))
+    return Chart(key, title, "concurrency", "ms", series, doubling=True)
+
+
+def _cost(named: Mapping[str, Sequence[Mapping[str, Any]]]) -> Chart:
+    series = []
+    for colour, (name, levels) in enumerate(named.items()):
+        series.append(Series(f"{name}, by tokens", _curve(levels, "cost_per_million"), colour))
+        prices = dict.fromkeys(price for level in levels for price in level["instance_cost_per_million"])
+        for price, dash in zip(prices, ("dash", "dot", "dash", "dot"), strict=False):
+            points = present((lv["concurrency"], lv["instance_cost_per_million"].get(price)) for lv in levels)
+            series.append(Series(f"{name}, at {price} an hour", points, colour, dash))
+    shown = [one for one in series if one.points]
+    return Chart("cost", "Cost per million tokens", "concurrency", "price", shown, doubling=True)
+
+
+def _distribution(documents: Sequence[Document]) -> Chart:
+    series = []
+    for colour, (name, shown) in enumerate(_shown(documents).items()):
+        values = shown.get("ttft") or []
+        points = [(value * 1000, 100 * (i + 1) / len(values)) for i, value in enumerate(values)]
+        series.append(Series(name, points, colour, dots=False))
+    return Chart("distribution", "First token: share of answers that had it", "ms", "%", series)
+
+
+def _pareto(documents: Sequence[Document]) -> Chart:
+    series: list[Series] = []
+    for document in documents:
+        cells = document.get("cells") or []
+        points = [
+            (c["speed"], 100 * c["quality"], c["label"]) for c in cells if c["speed"] and c["quality"] is not None
+        ]
+        best = [cells[i] for i in document.get("front") or ()]
+        colour = len(series)
+        spots = [(x, y) for x, y, _ in points]
+        series.append(Series("settings", spots, colour, line=False, labels=[label for *_, label in points]))
+        front = [(c["speed"], 100 * c["quality"]) for c in best]
+        series.append(Series("none better in both", front, colour + 1, dots=False))
+    return Chart("pareto", "Quality against speed", "tokens/s of a whole answer", "% of checks passed", series)
+
+
+def _over_time(documents: Sequence[Document]) -> Chart:
+    series = []
+    for colour, (name, shown) in enumerate(_shown(documents).items()):
+        values = shown.get("tokens_over_time") or []
+        points = [(100 * i / len(values), value) for i, value in enumerate(values)]
+        series.append(Series(name, points, colour, dots=False))
+    return Chart("time", "Tokens over the run", "% of the run", "tokens/s", series)
+
+
+def _figure(chart: Chart) -> str:
+    data = json.dumps(plotly(chart), allow_nan=False).replace("<", "\\u003c")
+    return f'<figure data-chart="{chart.id}">{svg(chart)}<script type="application/json">{data}</script></figure>'
+
+
+def _head(document: Document) -> str:
+    when = datetime.fromtimestamp(document["started_at"], UTC).strftime("%Y-%m-%d %H:%M UTC")
+    kind = "verdict" if document["valid"] else "verdict invalid"
+    warnings = "".join(f"<li>{escape(str(w))}</li>" for w in document["warnings"])
+    return (
+        f"<h1>{escape(document['command'])} · {escape(document['name'])}</h1><p class=meta>{when}</p>"
+        f'<p class="{kind}">{escape(document["verdict"])}</p>'
+        + (f"<ul class=warnings>{warnings}</ul>" if warnings else "")
+    )
+
+
+def _runs(documents: Sequence[Document]) -> str:
+    rows = []
+    for document in documents:
+        for name, levels in _by_backend([document]).items():
+            best = max(levels, key=lambda level: level["throughput"] or 0)
+            knee = (document.get("knees") or {}).get(name)
+            numbers = [best["concurrency"], knee["enough"] if knee else None, best["throughput"]]
+            latencies = [_ms(_at(best, key)) for key in ("ttft.p50", "ttft.p95", "e2e.p50", "e2e.p95")]
+            rows.append([f"{document['name']}: {name}", *map(_number, numbers), *latencies])
+    columns = ["run", "best at", "enough", "tokens/s", "first token P50, ms", "P95", "whole answer P50, ms", "P95"]
+    return "<h2>Runs compared</h2>" + _table(columns, rows)
+
+
+def _decisions(document: Document) -> str:
+    rows = [[row["scenario"], row["choice"], row["evidence"]] for row in document["decisions"]]
+    return "<h2>Decision</h2>" + _table(["scenario", "choose", "on what evidence"], rows, words=(1, 2))
+
+
+def _ratios(document: Document) -> str:
+    rows = []
+    for row in document["ratios"]:
+        interval = (
+            "" if row["verdict"] == "undecided" and row["low"] is None and row["high"] is None else _interval(row)
+        )
+        rows.append([row["scenario"], row["metric"], _number(row["value"]), interval, row["pairs"], row["verdict"]])
+    first = document["ratios"][0]
+    columns = ["scenario", "metric", f"{first['b']} / {first['a']}", "95 % interval", "pairs", f"{first['b']} is"]
+    return "<h2>Pair by pair</h2>" + _table(columns, rows)
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    return f"{_number(row['low'], '∞')} – {_number(row['high'], '∞')}"
+
+
+def _cells(document: Document) -> str:
+    rows = []
+    for cell in document["cells"]:
+        quality = "–" if cell["quality"] is None else f"{cell['quality']:.0%}"
+        speeds = [
+            _ms(cell["ttft"]["p50"]),
+            _ms(cell["e2e"]["p50"]),
+            _number(cell["speed"]),
+            _number(cell["throughput"]),
+        ]
+        rows.append([cell["label"], *speeds, quality, cell["ok"], cell["failed"], cell["effect"]])
+    marked = set(document.get("front") or ())
+    columns = ["setting", "first token P50, ms", "whole answer P50, ms", "tokens/s of an answer", "tokens/s in all"]
+    caption = "Bold: no other setting is better in both speed and quality."
+    columns += ["checks passed", "ok", "failed", "effect"]
+    return "<h2>Settings</h2>" + _table(columns, rows, words=(8,), marked=marked, caption=caption)
+
+
+def _levels(document: Document) -> str:
+    rows = []
+    for level in document["levels"]:
+        place = f"{level['rate']:g}/s" if level.get("rate") else f"× {level['concurrency']}"
+        name = " ".join(str(part) for part in (level["backend"], level.get("scenario") or "", place) if part)
+        shown = [(_ms if key.startswith(("ttft", "e2e.")) else _number)(_at(level, key)) for _, key in _LEVEL_COLUMNS]
+        rows.append([name, *shown])
+    columns = ["at", *(title for title, _ in _LEVEL_COLUMNS)]
+    return f"<h2>Levels of {escape(document['name'])}</h2>" + _table(columns, rows)
+
+
+def _arguments(document: Document) -> str:
+    text = json.dumps(document["arguments"], indent=2, ensure_ascii=False, default=str)
+    return f"<details><summary>How {escape(document['name'])} was run</summary><pre>{escape(text)}</pre></details>"
+
+
+def _table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    words: Sequence[int] = (),
+    marked: set[int] | frozenset[int] = frozenset(),
+    caption: str = "",
+) -> str:
+    def cell(tag: str, index: int, value: Any) -> str:
+        kind = ' class="words"' if index in words else ""
+        text = str(value)
+        tone = {"better": ' class="good"', "worse": ' class="bad"'}.get(text, kind)
+        return f"<{tag}{tone}>{escape(text)}</{tag}>"
+
+    head = "".join(cell("th", i, title) for i, title in enumerate(columns))
+    lines = []
+    for index, row in enumerate(rows):
+        kind = ' class="best"' if index in marked else ""
+        lines.append(f"<tr{kind}>" + "".join(cell("td", i, value) for i, value in enumerate(row)) + "</tr>")
+    told = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return (
+        f'<div class="scroll"><table>{told}<thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+    )
+
+
+def _at(row: Mapping[str, Any], key: str) -> Any:
+    value: Any = row
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _ms(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{seconds * 1000:,.1f}" if seconds < 1 else f"{seconds * 1000:,.0f}"
+
+
+def _number(value: float | None, missing: str = "–") -> str:
+    if value is None:
+        return missing
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.3g}"
