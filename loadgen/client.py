@@ -116,7 +116,6 @@ class Exchange:
         "_client",
         "_drain",
         "_ended",
-        "_feed",
         "_id",
         "_intended",
         "_meter",
@@ -134,7 +133,6 @@ class Exchange:
         self._drain: asyncio.TimerHandle | None = None
         self._seen = False  # the first output
         self._ended: asyncio.Future[Reading] = asyncio.get_running_loop().create_future()
-        self._start(client._clock())
 
     def _start(self, received: float) -> None:
         query = self._query
@@ -146,13 +144,12 @@ class Exchange:
             replace=query.replace,
             keep_text=self._client._keep_text,
         )
-        self._feed = self._meter.feed
 
     async def run(self, request: Request) -> Reading:
         try:
             call = await self._client.pool.send(request, self)
         except UpstreamFault as fault:
-            self.on_fault(self._client._clock(), fault)
+            self._fail(Fault(fault.code, fault.message), fault.outcome)
             return self._ended.result()
         if self._ended.done():  # left while it was connecting
             call.abort()
@@ -167,9 +164,16 @@ class Exchange:
                 call.abort()
 
     def leave(self) -> None:
-        if self._call is not None:
-            self._call.abort()
-        self._finish(self._client._clock(), "client_gone", None)
+        if self._call is None:
+            return self._fail(None, "client_gone")
+        self._call.abort()
+        return self._finish(self._client._clock(), "client_gone", None)
+
+    def _fail(self, fault: Fault | None, outcome: str) -> None:
+        """It ends before anything was sent."""
+        now = self._client._clock()
+        self._start(now)
+        self._finish(now, outcome, fault)
 
     # what the backend leg calls
 
@@ -180,7 +184,7 @@ class Exchange:
         self._meter.head(at, status, kind, coding)
 
     def on_chunk(self, at: float, data: bytes) -> None:
-        self._feed(data, at)
+        self._meter.feed(data, at)
         if self._meter.terminal_at is not None and self._drain is None:
             self._drain = asyncio.get_running_loop().call_later(_DRAIN, self._drained)
         elif not self._seen and self._call is not None and self._meter.output:
