@@ -51,7 +51,7 @@ def simulate(
     try:
         uvloop.run(serve(backend, lambda: typer.echo(_address(profile, backend, json))))
     except OSError as problem:
-        why = os.strerror(problem.errno) if (problem.errno or 0) > 0 else problem.strerror
+        why = os.strerror(problem.errno) if problem.errno and problem.errno > 0 else problem.strerror
         raise fail(f"--port: cannot listen on {host}:{port}: {why}; choose another") from None
 
 
