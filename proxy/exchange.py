@@ -114,6 +114,8 @@ class Exchange:
         self.open(None)
         reading = self._reading(self.relay)
         self.gate.sink.finished(reading)
+        if self.relay is not None:
+            self.relay.release()
         return reading
 
     def _reading(self, relay: Relay | None) -> Reading:

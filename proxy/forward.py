@@ -65,6 +65,7 @@ class Forward(Exchange):
             if self._draining is not None:
                 self._draining.cancel()
             self.finish()
+            self._writer = None
 
     async def _conduct(self, plan: Plan) -> Relay:
         """The legs in order, until one has an answer for the client."""

@@ -162,6 +162,13 @@ class Relay:
             self.call.abort()
         self._client = None
 
+    def release(self) -> None:
+        """Let go of everybody else. What ended is freed at once: a cycle would wait for the collector."""
+        self.abort()
+        self.call = None
+        self._choke = None
+        self._filters = ()
+
     @property
     def readable_stream(self) -> bool:
         """Whether the answer is a stream of events that we can read."""

@@ -179,6 +179,7 @@ class Connection(asyncio.Protocol):
         "_head_in",
         "_headers",
         "_interim",
+        "_lasting",
         "_parser",
         "_pool",
         "_transport",
@@ -193,14 +194,14 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.fresh = True
         self.idle_since = 0.0
+        self._parser = httptools.HttpResponseParser(self)  # one for all answers: after a whole one it starts anew
         self._reset()
 
     def _reset(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
         self._headers: list[Header] = []
         self._chunks: list[bytes] = []
         self._head_bytes = 0
-        self._head_in = self._complete = self._interim = self._framed = False
+        self._head_in = self._complete = self._interim = self._framed = self._lasting = False
         self.began = False  # any byte of the answer was read
 
     @property
@@ -297,7 +298,7 @@ class Connection(asyncio.Protocol):
         call._fail(UpstreamFault(outcome, code, message), close=True)
 
     def _end(self, at: float, call: Call) -> None:
-        reusable = self._framed and self._parser.should_keep_alive() and self.usable and not call._paused
+        reusable = self._framed and self._lasting and self.usable and not call._paused
         transport = self._transport
         if reusable and transport is not None and transport.get_write_buffer_size() == 0:
             self._call = None
@@ -343,6 +344,7 @@ class Connection(asyncio.Protocol):
             self._headers.clear()
         else:
             self._complete = True
+            self._lasting = self._parser.should_keep_alive()  # the parser forgets, once the message is over
 
 
 _FRAMING = (b"content-length", b"transfer-encoding")
