@@ -32,8 +32,11 @@ class Draft:
             value = value.get(key) if isinstance(value, Mapping) else None
         return value
 
-    def put(self, row: Field, value: Any, source: str) -> None:
-        """Set a field to what it can hold of the value, which comes from `source`: `steps=8`, or a member's name."""
+    def put(self, row: Field, value: Any, source: str, own: bool = False) -> None:
+        """Set a field to what it can hold of the value, which comes from `source`: `steps=8`, or a member's name.
+
+        `own`: it is this field's own parameter, and need not be named again unless the value had to change.
+        """
         held = row.hold(value)
         if held is None:  # a word that the backend does not have
             self.dropped.append(source.partition("=")[0])
@@ -45,8 +48,8 @@ class Draft:
                 self.remove.remove(row.path[0])
             return
         self.set[row.path] = held
-        exact = source.partition("=")[2] == spell(held)
-        self.translated.append(f"{row.spelled}={spell(held)}" + ("" if exact else f" (from {source})"))
+        origin = "" if own and held == value else f" (from {source})"
+        self.translated.append(f"{row.spelled}={spell(held)}{origin}")
 
     def leave_out(self, name: str) -> None:
         """A member that the backend does not take. null said nothing, so nothing is lost with it."""

@@ -42,7 +42,9 @@ def _rename(draft: Draft, name: str, path: tuple[str, ...], row: Field) -> None:
         draft.leave_out(name)  # the backend's own word says it already
         return
     draft.remove.append(name)
-    if value is not None:
+    if value is not None and value == there:
+        draft.translated.append(f"{name} (as {row.spelled}, which says the same)")
+    elif value is not None:
         draft.put(row, value, name)
 
 
@@ -74,6 +76,6 @@ def translate_messages(draft: Draft, rule: Messages | None) -> None:
         return
     told: dict[str, None] = {}
     changed = [rule.remade(message, told) if isinstance(message, dict) else message for message in messages]
-    if told:
+    if changed != messages:
         draft.set["messages",] = changed
         draft.translated += (f"messages ({what})" for what in told)

@@ -109,7 +109,7 @@ def _diffusion(draft: Draft, parameters: Parameters, fields: Fields, dialect: Di
     draft.faults[:] = filter(None, draft.faults)
     placed, homeless = place(wanted, fields, _shape(draft, wanted, fields, dialect), dialect)
     for name, (value, source) in placed.items():
-        draft.put(fields[name], value, source or f"{name}={value}")
+        draft.put(fields[name], value, source or f"{name}={value}", own=not source)
     if "length" in placed:
         _one_length(draft, fields["length"].path, placed["length"].source)
     for name in homeless:
