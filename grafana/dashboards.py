@@ -26,6 +26,8 @@ def dashboards() -> list[p.Json]:
     ]
     here = f'{m.STARTED.full_name}{{job=~"$job", instance=~"$instance"'
     backend = p.choice("backend", "Backend", f"label_values({here}}}, backend)")
+    # Where heatmaps repeat for each backend, what was refused before one was chosen has nothing to show.
+    decoder = p.choice("backend", "Backend", f'label_values({here}, decoding!="none"}}, backend)')
     model = p.choice("model", "Model", f'label_values({here}, backend=~"$backend"}}, model)')
     currency = p.choice("currency", "Currency", f"label_values({m.COST.full_name}, currency)", multi=False)
     mirror = p.fixed("mirror", "Traffic", [("all", ".*"), ("of clients", "false"), ("shadow copies", "true")])
@@ -43,7 +45,7 @@ def dashboards() -> list[p.Json]:
             "manometer-decoding",
             "Manometer / Diffusion vs autoregressive",
             "Both kinds of decoding by the same definitions, on the same axes.",
-            [*every, currency, mirror],
+            [*process, decoder, model, currency, mirror],
             _annotations(),
             decoding.rows(),
         ),

@@ -78,7 +78,8 @@ class Exporter(Collector):
     """A `Sink` whose sums a registry can collect.
 
     `instances` are prices per hour of self-hosted backends as (amount, currency); `memory` tells the resident
-    bytes of the proxy's processes by name, and is asked once for each scrape, in the scraper's thread.
+    bytes of the proxy's processes by name, and is asked once for each scrape, in the scraper's thread; `sinks`
+    are the ways on which a reading can be lost, such as the link from a forwarder.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Exporter(Collector):
         build: tuple[str, str] = ("", ""),
         instances: Mapping[str, tuple[Decimal, str]] | None = None,
         memory: Callable[[], Mapping[str, int]] | None = None,
+        sinks: Iterable[str] = ("link",),
     ) -> None:
         self._lock = threading.Lock()
         self._limit = series_limit
@@ -104,6 +106,8 @@ class Exporter(Collector):
         self._count(m.BUILD, build, 1)
         self._count(m.SERIES_REFUSED, (), 0)
         self._child(m.LOOP_LAG, ())
+        for sink in sinks:
+            self._child(m.DROPPED, (sink,))
         for backend, (amount, currency) in (instances or {}).items():
             self._count(m.INSTANCE_PRICE, (backend, currency), amount)
         registry.register(self)
@@ -127,7 +131,7 @@ class Exporter(Collector):
             self._tokens(reading, labels)
 
     def dropped(self, sink: str, readings: int = 1) -> None:
-        """Readings that `sink` never got. Called with 0 it makes the series, so that its first loss shows."""
+        """Readings that `sink` never got."""
         with self._lock:
             self._count(m.DROPPED, (sink,), readings)
 

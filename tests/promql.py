@@ -31,6 +31,12 @@ def labels(selector: Any) -> dict[str, str]:
     return {matcher.name: matcher.value for matcher in selector.matchers.matchers}
 
 
+def groupings(expr: str) -> set[str]:
+    """Labels that something is grouped by, but for le, which only buckets have."""
+    modifiers = [node.modifier for node in nodes(expr) if isinstance(node, promql_parser.AggregateExpr)]
+    return {label for modifier in modifiers if modifier is not None for label in modifier.labels} - {"le"}
+
+
 def family(name: str) -> m.Metric | None:
     """The metric that a series' name belongs to."""
     known = {metric.full_name: metric for metric in m.METRICS}
@@ -54,7 +60,8 @@ def problems(expr: str) -> list[str]:
         found += [f"{selector.name} has no label {name}" for name in matched.keys() - {*metric.labels, *PROCESS, "le"}]
         if "le" in matched and matched["le"] not in map(repr, metric.bounds):
             found.append(f"{selector.name} has no bucket that ends at {matched['le']}")
-    return found
+    known = {label for metric in m.METRICS for label in metric.labels} | PROCESS
+    return found + [f"nothing can be grouped by {label}" for label in groupings(expr) - known]
 
 
 def unguarded(expr: str) -> list[str]:
