@@ -6,8 +6,10 @@ burst share its time. A measurement that is not defined is None, never 0.
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -102,13 +104,18 @@ def _share(amount: int, weights: Sequence[float]) -> list[float]:
 
 def _said(arrivals: Arrivals) -> list[float]:
     """Characters of answer and tool calls in each arrival."""
-    return [sum(pair) for pair in zip(arrivals.column("answer"), arrivals.column("tool"), strict=True)]
+    return _added(arrivals.column("answer"), arrivals.column("tool"))
 
 
 def characters(arrivals: Arrivals) -> list[float]:
     """Characters of answer, reasoning and tool calls in each arrival."""
-    columns = (arrivals.column(name) for name in ("answer", "reasoning", "tool"))
-    return [sum(parts) for parts in zip(*columns, strict=True)]
+    return _added(arrivals.column("answer"), arrivals.column("reasoning"), arrivals.column("tool"))
+
+
+def _added(first: array[float], *others: array[float]) -> list[float]:
+    """Columns added up row by row. Most streams have one that is not all zeros."""
+    used = [column for column in (first, *others) if any(column)] or [first]
+    return list(used[0]) if len(used) == 1 else [sum(row) for row in zip(*used, strict=True)]
 
 
 def settled(arrivals: Arrivals) -> Settled:
@@ -116,22 +123,12 @@ def settled(arrivals: Arrivals) -> Settled:
 
     An appended character is final when it comes, so first_stable is the first answer and churn is 0.
     """
-    pairs = zip(arrivals.column("at"), arrivals.column("answer"), arrivals.column("tool"), strict=True)
-    steps = [(at, int(answer + tool)) for at, answer, tool in pairs if answer or tool]
-    if not steps:
+    times = arrivals.column("at")
+    there = list(accumulate(_said(arrivals)))
+    if not there or not there[-1]:
         return Settled()
-    total = sum(size for _, size in steps)
-    t50, t90, t100 = (_reached(steps, share * total / 100) for share in (50, 90, 100))
-    return Settled(t50, t90, t100, steps[0][0])
-
-
-def _reached(steps: Sequence[tuple[float, int]], amount: float) -> float:
-    seen = 0
-    for at, size in steps:
-        seen += size
-        if seen >= amount:
-            return at
-    return steps[-1][0]
+    t50, t90, t100 = (times[bisect_left(there, share * there[-1] / 100)] for share in (50, 90, 100))
+    return Settled(t50, t90, t100, times[bisect_right(there, 0)])
 
 
 def e2e_rate(completion: int | None, e2e: float) -> float | None:
