@@ -1,19 +1,52 @@
-"""The front door: `manometer`. Commands are mounted from the rooms they belong to and import their work when they run.
+"""The front door: `manometer`. Each command lives in a room of its own, which is entered only when it is called.
 
-User errors are one line on stderr and exit status 2; a command that did not do what was asked ends with 1.
+1. The table below is all that `--help` needs, so it answers at once, and a command pays for its own imports only.
+   A test holds the table to the rooms.
+2. User errors are one line on stderr and exit status 2; a command that did not do what was asked ends with 1.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
 
-# Modules with a typer application `app` whose commands are mounted here.
-ROOMS = ("proxy.cli", "loadgen.commands")
+# Command -> module, function in it, and the first sentence of its help.
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "serve": ("proxy.cli", "serve", "Run the proxy until it is told to stop (Ctrl-C, SIGTERM)."),
+    "load": ("loadgen.load", "load", "Load one server at one level and say how it did."),
+    "ladder": (
+        "loadgen.ladder",
+        "ladder",
+        "Climb through levels of concurrency: throughput, latency and cost at each, and the knee.",
+    ),
+    "sweep": (
+        "loadgen.sweep",
+        "sweep",
+        "Try every combination of settings on the same questions: speed beside quality.",
+    ),
+    "compare": (
+        "loadgen.compare",
+        "compare",
+        "Ask two models the same questions in pairs, and decide for each scenario which to use.",
+    ),
+    "replay": (
+        "loadgen.replay",
+        "replay",
+        "Send recorded requests at their times; latencies count from when each should have been sent.",
+    ),
+    "report": ("loadgen.redraw", "redraw", "Draw the report of a run again, or compare several runs."),
+    "simulate": ("loadgen.cli", "simulate", "Run a simulated backend until Ctrl-C."),
+    "demo": (
+        "loadgen.cli",
+        "demo",
+        "Two simulated backends, the proxy before them, mixed traffic through it, and what was measured.",
+    ),
+}
 
 
 def fail(message: str, status: int = 2) -> typer.Exit:
@@ -38,13 +71,17 @@ def simulate(
     Ask for faults with the header `x-simulate: cut=2` or the model name `MODEL#cut=2`: error=STATUS, cut, reset,
     stall, error_event, html, truncate, empty, no_usage, no_done, malformed, delay=SECONDS, late_head.
     """
+    from random import Random
+
     import uvloop
 
+    from .known import answers
     from .simulator import PROFILES, Simulator, serve
 
     if profile not in PROFILES:
         raise fail(f"--profile: {profile!r} is not one of {', '.join(PROFILES)}")
-    made = PROFILES[profile](models=tuple(model)) if model else PROFILES[profile]()
+    told = {"answers": answers(Random(seed))} | ({"models": tuple(model)} if model else {})
+    made = PROFILES[profile](**told)
     backend = Simulator(
         profile=made, capacity=capacity, queue=queue, seed=seed, host=host, port=port, key=key or None, keep=1
     )
@@ -94,24 +131,29 @@ def demo(
     raise typer.Exit(0 if board.sound else 1)
 
 
-def build() -> typer.Typer:
-    """The whole command line."""
+def build(asked: str | None) -> typer.Typer:
+    """The command line, with the room of the command that was asked for opened."""
     app = typer.Typer(
         add_completion=False,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         help="Measure OpenAI-compatible LLM backends, diffusion and autoregressive, by the same definitions.",
     )
-    for room in ROOMS:
-        if find_spec(room) is not None:
-            app.registered_commands += import_module(room).app.registered_commands
-    app.command()(simulate)
-    app.command()(demo)
+    for name, (module, function, says) in COMMANDS.items():
+        if name == asked:
+            app.command(name)(getattr(import_module(module), function))
+        else:
+            app.command(name, help=says)(_closed)
     return app
 
 
-def main() -> None:
-    build()()
+def _closed() -> None:
+    """A command that was not asked for: only its line in the list is ever used."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    build(next((word for word in given if not word.startswith("-")), None))(given)
 
 
 if __name__ == "__main__":
