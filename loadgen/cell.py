@@ -30,18 +30,21 @@ def grid(**values: Sequence[Any]) -> list[Settings]:
     return [dict(zip(KNOBS, chosen, strict=True)) for chosen in product(*(values[knob] or [None] for knob in KNOBS))]
 
 
-def name_of(settings: Settings) -> str:
-    return ", ".join(f"{knob.replace('_', ' ')} {value}" for knob, value in settings.items() if value is not None)
+def labels(cells: Sequence[Settings]) -> list[str]:
+    """What tells the cells apart: the settings that are not the same in all of them."""
+    varied = [knob for knob in KNOBS if len({cell[knob] for cell in cells}) > 1]
+    named = [knob for knob in varied or KNOBS if any(cell[knob] is not None for cell in cells)]
+    return [", ".join(f"{knob.replace('_', ' ')} {cell[knob]}" for knob in named) for cell in cells]
 
 
-def cell_of(settings: Settings, measured: Measured, ask: Ask) -> Cell:
+def cell_of(settings: Settings, label: str, measured: Measured, ask: Ask) -> Cell:
     """A row of sweep.json: the tutorial's fields (steps, width, sec, chars, text), and all else that was measured."""
     ok = [(n, r) for n, r in sorted(measured.readings, key=lambda pair: pair[0]) if r.outcome == "ok"]
     by_time = sorted((r for _, r in ok), key=lambda r: r.e2e)
     typical = by_time[(len(by_time) - 1) // 2] if by_time else None
     speeds = sorted(speed for r in by_time if (speed := _speed(r)) is not None)
     found = {
-        "label": name_of(settings),
+        "label": label,
         "settings": settings,
         "sec": measured.json["e2e"]["p50"],
         "chars": len(typical.text or "") if typical else None,

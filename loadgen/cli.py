@@ -14,6 +14,9 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.main import get_command
+
+_UsageError: Any = typer.BadParameter.__base__  # typer shows it as a box of five lines; here one is enough
 
 # Command -> module, function in it, and the first sentence of its help.
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -152,8 +155,16 @@ def _closed() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    build(next((word for word in given if not word.startswith("-")), None))(given)
+    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    asked = next((word for word in given if not word.startswith("-")), None)
+    try:
+        status = get_command(build(asked))(given, prog_name="manometer", standalone_mode=False)
+    except typer.Abort:
+        status = 130
+    except _UsageError as problem:
+        room = f" {asked}" if asked in COMMANDS else ""
+        status = fail(f"{problem.format_message()} (see manometer{room} --help)").exit_code
+    sys.exit(status or 0)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from .strain import Strain
 from .workload import Workload
 
 _PANEL = "What is compared"
-_METRICS = ("ttft", "ttfa", "e2e", "e2e_rate", "decode_rate")
+_METRICS = ("ttft", "ttfa", "e2e", "e2e_rate", "decode_rate", "price")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +129,8 @@ async def _scene(bench: Bench, scenario: Scenario, sides: Sequence[Side], pairs:
         ]
     names = (sides[0].name, sides[1].name)
     ratios = {metric: paired(metric, found[0], found[1]) for metric in _METRICS}
+    if not ratios["price"].pairs:
+        del ratios["price"]  # nobody said what it costs
     bench.more["ratios"] += [document.ratio_of(r, scenario.name, names) for r in ratios.values()]
     return decide(scenario.name, names, ratios[scenario.decides], list(judged(found[0], found[1])))
 

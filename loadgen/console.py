@@ -24,6 +24,7 @@ from .chart import sparkline
 
 _REFRESH = 0.5  # seconds: drawing more often would disturb the stamps
 _WINDOW = 50  # readings that a rolling number is taken of
+_SHOWN = 4  # backends of which the terminal shows an answer
 _ROWS = ("ttft", "ttfa", "e2e", "t90", "decode_rate", "e2e_rate", "tpot", "burst", "largest_gap")
 
 
@@ -81,9 +82,10 @@ class Screen:
         self.console.print(Text(document["verdict"], style=style), soft_wrap=True)
         for table in tables(document):
             self.console.print(table)
-        for name, shown in document["shown"].items():
-            for text in pictures(name, shown):
-                self.line(text)
+        if len(document["shown"]) <= _SHOWN:  # the report has the rest
+            for name, shown in document["shown"].items():
+                for text in pictures(name, shown):
+                    self.line(text)
         for warning in document["warnings"]:
             self.console.print(Text(f"! {warning}", style="yellow"), soft_wrap=True)
         if where:
@@ -240,9 +242,10 @@ def _decisions(decisions: Sequence[Mapping[str, Any]]) -> Table:
 
 def _table(title: str, first: str, *columns: str) -> Table:
     table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False, header_style="dim")
-    table.add_column(Text(first))
+    table.add_column(Text(first), no_wrap=True)
     for column in columns:
-        table.add_column(Text(column), justify="left" if "evidence" in column else "right")
+        words = "evidence" in column or column == "effect"
+        table.add_column(Text(column), justify="left" if words else "right", no_wrap=column == "effect")
     return table
 
 

@@ -18,7 +18,7 @@ import typer
 
 from . import blind, document
 from .bench import Ask, Bench, limits, paced, say, start
-from .cell import FIELDS, Cell, cell_of, grid, mark, name_of
+from .cell import FIELDS, Cell, cell_of, grid, labels, mark
 from .folder import Folder
 from .options import Options, Refused, command, numbers
 
@@ -62,16 +62,16 @@ def sweep(
     async def body(bench: Bench) -> str:
         model = await bench.identify(bench.target(), options.model)
         bench.warnings += limits(options, model, options.url)
-        kept = {cell["label"]: cell for cell in done}
+        kept = {json.dumps(cell["settings"]): cell for cell in done}
         found: list[Cell] = []
         bench.more["cells"] = found
-        for settings in cells:
+        for settings, label in zip(cells, labels(cells), strict=True):
             if bench.stop.is_set():
                 break
-            if cell := kept.get(name_of(settings)):
-                bench.levels.append(cell)
+            if cell := kept.get(json.dumps(settings)):
+                bench.levels.append(cell | {"label": label})
             else:
-                cell = await _measure(bench, model, settings, requests)
+                cell = await _measure(bench, model, settings, label, requests)
             found.append(cell)
             save(bench, own, found)
         mark(found)
@@ -84,8 +84,7 @@ def sweep(
     return bench.status()
 
 
-async def _measure(bench: Bench, model: str, settings: dict[str, Any], requests: int) -> Cell:
-    label = name_of(settings)
+async def _measure(bench: Bench, model: str, settings: dict[str, Any], label: str, requests: int) -> Cell:
     fields = {FIELDS[knob]: value for knob, value in settings.items() if knob in FIELDS and value is not None}
     ask = Ask(bench.work(), bench.question(model, max_tokens=settings["max_tokens"], **fields), _STRICT)
     target = bench.target(keep_text=True, name=label)
@@ -93,7 +92,7 @@ async def _measure(bench: Bench, model: str, settings: dict[str, Any], requests:
     measured = await bench.measure(
         target, ask, schedule, requests=requests, warmup=0, score=True, title=label, scenario="sweep"
     )
-    return cell_of(settings, measured, ask)
+    return cell_of(settings, label, measured, ask)
 
 
 def save(bench: Bench, own: Mapping[str, Any], cells: Sequence[Cell]) -> None:
@@ -131,8 +130,8 @@ def verdict(model: str, cells: Sequence[Cell], front: Sequence[int]) -> str:
     quick = max(working, key=lambda cell: cell["speed"] or 0)
     told += f"; fastest {quick['label']} ({quick['speed'] or 0:,.0f} tokens/s"
     told += f", {quick['quality']:.0%} of checks passed)" if quick["quality"] is not None else ")"
-    if front:
-        best = cells[front[-1]]
+    best = cells[front[-1]] if front else quick
+    if best is not quick:
         told += f"; best answers {best['label']} ({best['quality']:.0%}, {best['speed']:,.0f} tokens/s)"
     idle = sum(cell["effect"].startswith("no effect") for cell in cells)
     return told + (f"; {idle} with a setting that had no effect" if idle else "")

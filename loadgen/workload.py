@@ -39,6 +39,7 @@ class Prompt:
     schema: Mapping[str, Any] | None = None
     tests: str | None = None
     least: int | None = None  # characters
+    solution: str | None = None  # a text that passes, for simulated models and for tests of the checks
 
     def conversation(self) -> list[Mapping[str, Any]]:
         if self.messages:
@@ -114,6 +115,7 @@ def _builtin(kind: str, language: str, row: dict[str, Any]) -> Prompt:
         schema=row.get("schema"),
         tests=row.get("tests"),
         least=row.get("least", {}).get(language),
+        solution=row.get("solution"),
     )
 
 

@@ -77,6 +77,7 @@ METRICS: dict[str, Metric] = {
         Metric("ttft_intended", "first token, from schedule", "s", True, from_intended(lambda r: r.ttft)),
         Metric("e2e_intended", "whole answer, from schedule", "s", True, from_intended(lambda r: r.e2e)),
         Metric("lag", "schedule lag", "s", True, lag),
+        Metric("price", "price of an answer", "money", True, lambda r: None if r.cost is None else float(r.cost)),
     )
 }
 LATENCIES = ("ttft", "e2e")  # those that a failure makes infinite
