@@ -22,7 +22,7 @@ def test_a_stream() -> None:
     assert (reading.outcome, reading.streamed, reading.status) == ("ok", True, 200)
     assert reading.ttft == 0.4
     assert [(a.at, a.events, a.answer) for a in reading.arrivals] == [(0.4, 1, 3), (0.5, 2, 6)]
-    assert (reading.data_events, reading.parse_errors) == (7, 0)
+    assert (reading.data_events, reading.parse_errors) == (6, 0), "[DONE] is none"
     assert reading.tokens == Usage(prompt=5, completion=4, total=9)
     assert (reading.usage_source, reading.usage_final) == ("reported", True)
     assert (reading.finish_reasons, reading.choices, reading.done_seen) == (("stop",), 1, True)

@@ -198,8 +198,8 @@ class Meter:
         for event in events:
             if self.terminal_at is not None:
                 break
-            self._data_events += 1
             if size := self._plain.match_data(event):
+                self._data_events += 1
                 count, answer, tokens = count + 1, answer + size, None
                 if self._keep_text:
                     self._text.append(self._plain.text_of(event.data))
@@ -218,6 +218,7 @@ class Meter:
             self.arrivals.add(Arrival(at - self._received, count, answer, reasoning, tool, replaced, tokens, None))
 
     def _delta(self, event: Event, at: float) -> Delta | None:
+        self._data_events += not event.data.startswith(grammar.DONE)  # the end mark is no part of the answer
         try:
             delta = grammar.read_event(event.data, event.name, self._replace)
         except Unreadable:
