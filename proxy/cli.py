@@ -49,6 +49,29 @@ def serve(config: ConfigOption = None) -> None:
         raise fail(str(error)) from None
 
 
+@app.command()
+def check(
+    backends: Annotated[list[str] | None, typer.Argument(help="Names of backends; default: all")] = None,
+    config: ConfigOption = None,
+    pairs: Annotated[
+        int, typer.Option(min=0, max=10, help="Pairs of requests for each parameter; 0: don't try parameters")
+    ] = 3,
+    json: Annotated[bool, typer.Option("--json", help="Findings as JSON on standard output")] = False,
+) -> None:
+    """Ask each backend what it can do: key, address, models, stream, and whether parameters have an effect."""
+    import asyncio
+
+    from . import check as checking
+    from .settings import ConfigError, load
+
+    try:
+        settings = load(config)
+        usable = asyncio.run(checking.run(settings, backends or [], pairs, json))
+    except (ConfigError, checking.UnknownBackend) as error:
+        raise fail(str(error)) from None
+    raise typer.Exit(0 if usable else 1)
+
+
 def main() -> None:
     app()
 

@@ -163,7 +163,7 @@ def enveloped(status: int, raw: bytes) -> bytes:
     detail = body.get("detail", body.get("message"))
     first = detail[0] if isinstance(detail, list) and detail and isinstance(detail[0], dict) else {}
     code = first.get("type") if isinstance(first.get("type"), str) else None
-    return body.replace({"error": _error(status, _sentence(detail), _place(first) or None, code)})
+    return body.replace({"error": _error(status, sentence(detail), _place(first) or None, code)})
 
 
 def _error(status: int, message: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def _error(status: int, message: str, param: str | None = None, code: str | None
     return {"message": message, "type": kind, "param": param, "code": code}
 
 
-def _sentence(detail: Any) -> str:
+def sentence(detail: Any) -> str:
     """FastAPI's detail: a text, or a list of faults with their places."""
     if isinstance(detail, list):
         faults = [fault for fault in detail if isinstance(fault, dict)]
