@@ -1,4 +1,4 @@
-"""`manometer check` against servers that behave as recorded ones do: strict dlmserve, lenient llama.cpp, broken ones."""
+"""`manometer check` against servers that behave as recorded ones do: strict ones, lenient ones, broken ones."""
 
 from __future__ import annotations
 
