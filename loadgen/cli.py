@@ -72,7 +72,7 @@ def simulate(
     """Run a simulated backend until Ctrl-C.
 
     Ask for faults with the header `x-simulate: cut=2` or the model name `MODEL#cut=2`: error=STATUS, cut, reset,
-    stall, error_event, html, truncate, empty, no_usage, no_done, malformed, delay=SECONDS, late_head.
+    stall, drop, error_event, html, truncate, empty, no_usage, no_done, malformed, delay=SECONDS, late_head.
     """
     from random import Random
 

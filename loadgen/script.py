@@ -65,7 +65,9 @@ class Script:
     headers: tuple[tuple[str, str], ...] = ()
     head: float = 0.0
     streamed: bool = False
-    ending: str = "clean"  # clean; cut: the connection closes inside the body; reset; hang: nothing more comes
+    ending: str = (
+        "clean"  # clean; cut: closes inside the body; drop: closes without a head; reset; hang: nothing more comes
+    )
     plan: Plan | None = None  # None for errors
 
 
@@ -233,7 +235,8 @@ FAULTS: dict[str, Callable[[Script, str], Script]] = {
     "error_event": _error_event,  # an error object in the stream, then [DONE]
     "html": _page,  # a page with status 200
     "truncate": _without("finish", "usage", "done"),  # ends in good order, but without its ending
-    "empty": _without("role", "output", "finish", "usage"),  # 200 and nothing in it
+    "empty": _without("role", "output", "finish", "usage", "body"),  # 200 and nothing in it
+    "drop": lambda script, value: replace(script, steps=(), ending="drop"),  # closed without a head
     "no_usage": _without("usage"),
     "no_done": _without("done"),
     "malformed": _malformed,  # one event that is no JSON

@@ -37,7 +37,8 @@ from .strict import Strict
 
 _EARLY = 0.0005  # timers tick in milliseconds: nearer than half a tick is due
 _CLOGGED = 256 * 1024  # bytes that a slow reader may leave unread before it is made to wait
-_REMEMBERED = 256
+_REMEMBERED = 256  # scripts: the same request gets the same answer, so it is written once
+_SMALL = 16 * 1024  # bytes of a request that is worth remembering
 
 
 class Profile(Protocol):
@@ -151,6 +152,9 @@ class Stream:
             return
         if self._connection.clogged:
             self._work.call(self._work.now() + 0.005, self)
+            return
+        if self._script.ending == "drop":
+            self._connection.finish("cut")
             return
         steps, first = self._script.steps, self._next
         at = steps[first].at if first < len(steps) else self._script.head
@@ -413,11 +417,13 @@ class Simulator:
                 raise Refusal.of(401, "Incorrect API key provided", "invalid_api_key")
             if asked.method == "GET":
                 return self._list(path)
-            if key not in self._scripts:
-                self._scripts[key] = self._write(path, asked.body, simulate)
+            if (script := self._scripts.get(key)) is None:
+                script = self._write(path, asked.body, simulate)
+                if len(asked.body) <= _SMALL:
+                    self._scripts[key] = script
                 if len(self._scripts) > _REMEMBERED:
                     self._scripts.popitem(last=False)
-            return self._scripts[key]
+            return script
         except Refusal as problem:
             return refusal(problem)
 

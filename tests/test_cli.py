@@ -14,6 +14,7 @@ import urllib.request
 import pytest
 
 from loadgen import cli
+from loadgen.script import FAULTS
 
 COMMAND = [sys.executable, "-m", "loadgen.cli"]
 
@@ -78,6 +79,10 @@ def test_a_port_in_use_says_so() -> None:
     assert done.stderr == (
         f"manometer: --port: cannot listen on 127.0.0.1:{port}: Address already in use; choose another\n"
     )
+
+
+def test_simulate_names_every_fault_it_knows() -> None:
+    assert all(fault in (cli.simulate.__doc__ or "") for fault in FAULTS)
 
 
 @pytest.mark.parametrize("profile", ["diffusion", "autoregressive", "strict"])
