@@ -17,7 +17,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 import httptools
@@ -58,8 +58,8 @@ class Request:
 
     method: bytes
     target: bytes
-    headers: Sequence[Header]
-    body: bytes = b""
+    headers: Sequence[Header] = field(repr=False)  # they hold keys
+    body: bytes = field(default=b"", repr=False)  # and prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +177,13 @@ class Connection(asyncio.Protocol):
         "_framed",
         "_head_bytes",
         "_head_in",
+        "_head_read",
         "_headers",
         "_interim",
         "_lasting",
         "_parser",
         "_pool",
+        "_status",
         "_transport",
         "began",
         "fresh",
@@ -200,7 +202,8 @@ class Connection(asyncio.Protocol):
     def _reset(self) -> None:
         self._headers: list[Header] = []
         self._chunks: list[bytes] = []
-        self._head_bytes = 0
+        self._status = 0
+        self._head_bytes = self._head_read = 0  # of the headers that are whole, and of reads that ended in a head
         self._head_in = self._complete = self._interim = self._framed = self._lasting = False
         self.began = False  # any byte of the answer was read
 
@@ -252,24 +255,29 @@ class Connection(asyncio.Protocol):
         call.last = at
         self.began = True
         in_head = not self._head_in
+        broken = ""
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if not self._complete:
-                return self._break(at, in_head, call, f"the backend's answer is no HTTP/1.1: {_line(error)}")
+                broken = f"the backend's answer is no HTTP/1.1: {_line(error)}"
             self._framed = False  # bytes after the end: deliver the answer, drop the connection
         if in_head:
             if not self._head_in:
-                self._head_bytes += len(data)
-                if self._head_bytes > HEAD_LIMIT:
-                    self._break(at, True, call, f"the backend's head is longer than {HEAD_LIMIT} bytes")
-                return None
-            call.sink.on_head(at, self._parser.get_status_code(), self._headers)
+                self._head_read += len(data)
+            if max(self._head_bytes, self._head_read) > HEAD_LIMIT:
+                return self._break(True, call, f"the backend's head is longer than {HEAD_LIMIT} bytes")
+            if not self._head_in:
+                return self._break(True, call, broken) if broken else None
+            call.sink.on_head(at, self._status, self._headers)
         if (chunks := self._chunks) and self._call is call:
             self._chunks = []
             call.sink.on_chunk(at, chunks[0] if len(chunks) == 1 else b"".join(chunks))
-        if self._complete and self._call is call:
-            self._end(at, call)
+        if self._call is call:
+            if broken:  # after what came before it
+                self._break(False, call, broken)
+            elif self._complete:
+                self._end(at, call)
         return None
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -293,7 +301,7 @@ class Connection(asyncio.Protocol):
             )
         )
 
-    def _break(self, at: float, in_head: bool, call: Call, message: str) -> None:
+    def _break(self, in_head: bool, call: Call, message: str) -> None:
         outcome, code = ("backend_error", "bad_upstream_response") if in_head else ("truncated", "upstream_framing")
         call._fail(UpstreamFault(outcome, code, message), close=True)
 
@@ -316,7 +324,7 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers.append((name, value))
-        self._head_bytes += len(name) + len(value)
+        self._head_bytes += len(name) + len(value) + 4
 
     def on_headers_complete(self) -> None:
         if 100 <= self._parser.get_status_code() < 200:
@@ -325,7 +333,7 @@ class Connection(asyncio.Protocol):
         self._head_in = True
         self._framed = any(name.lower() in _FRAMING for name, _ in self._headers)
         call = self._call
-        status = self._parser.get_status_code()
+        status = self._status = self._parser.get_status_code()  # here: a second answer in this read has its own
         if status in (204, 304) or (call is not None and call.request.method == b"HEAD"):
             self._complete = True
             self._framed = status in (204, 304)
