@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from hypothesis import strategies as st
 from proxy.body import Body
 from proxy.dialects import BUILT_IN, DialectError, ParameterError, Parameters, Translation, read, resolve, translate
 from proxy.dialects import conversion as convert
+from proxy.dialects.document import tables
+from proxy.settings import Settings
 
 OPENAPI = Path(__file__).parent.parent.parent / "shared" / "wire" / "inception-openapi.json"
 
@@ -692,3 +696,23 @@ def test_an_open_dialect_leaves_a_request_without_parameters_byte_for_byte(body:
     read_body = Body.read(raw)
     for dialect in ("openai", "tutorial", "vllm"):
         assert translate(read(read_body), read_body, "chat", BUILT_IN[dialect]).apply(read_body) == raw
+
+
+# -- documentation -------------------------------------------------------------------------------
+
+
+def test_the_documented_table_is_the_table() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "dialects.md").read_text()
+    shown = page.partition("<!-- dialects -->\n")[2].partition("<!-- /dialects -->")[0]
+    assert shown == tables(), "python -m proxy.dialects.document prints the table as it is now"
+
+
+@pytest.mark.parametrize("page", ["dialects.md", "routing.md"])
+def test_every_configuration_shown_can_be_used(page: str) -> None:
+    text = (Path(__file__).parent.parent / "docs" / page).read_text()
+    for block in re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL):
+        tree = tomllib.loads(block)
+        for name in ("mercury", "ar", "mine"):
+            backend = tree.setdefault("backends", {}).setdefault(name, {})
+            backend.setdefault("url", "http://127.0.0.1:1/v1")
+        assert Settings(**tree)
