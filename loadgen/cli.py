@@ -21,6 +21,11 @@ _UsageError: Any = typer.BadParameter.__base__  # typer shows it as a box of fiv
 # Command -> module, function in it, and the first sentence of its help.
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "serve": ("proxy.cli", "serve", "Run the proxy until it is told to stop (Ctrl-C, SIGTERM)."),
+    "check": (
+        "proxy.cli",
+        "check",
+        "Ask each backend what it can do: key, address, models, stream, and whether parameters have an effect.",
+    ),
     "load": ("loadgen.load", "load", "Load one server at one level and say how it did."),
     "ladder": (
         "loadgen.ladder",
