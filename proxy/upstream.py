@@ -237,10 +237,13 @@ class Connection(asyncio.Protocol):
             else:
                 self._transport.pause_reading()
 
-    def close(self) -> None:
-        self._call = None
+    def close(self, why: UpstreamFault | None = None) -> None:
+        """At once. Whom it serves hears `why`, if there is one."""
+        call, self._call = self._call, None
         if self._transport is not None:
             self._transport.abort()
+        if call is not None and why is not None:
+            call._fail(why)
 
     # asyncio's side
 
@@ -378,7 +381,7 @@ class Pool:
         self._keep_for = keep_for
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()
-        self._retries: set[asyncio.Task[None]] = set()
+        self._retries: dict[asyncio.Task[None], Call] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -400,10 +403,12 @@ class Pool:
         self._closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
-        for task in list(self._retries):
-            task.cancel()
+        closing = UpstreamFault("internal", "closing", "the connections to the backend are being closed")
+        for task, call in list(self._retries.items()):
+            if task.cancel() and not call.gone:
+                call._fail(closing)
         for connection in list(self._all):
-            connection.close()
+            connection.close(closing)
         await asyncio.sleep(0)  # let the transports tell
 
     def retire(self) -> None:
@@ -425,6 +430,8 @@ class Pool:
         try:
             async with asyncio.timeout(self.timeouts.connect):
                 connection = cast(Connection, await self.origin.connect(lambda: Connection(self)))
+            if not connection.usable:
+                raise ConnectionResetError("it closed the connection at once")
         except TimeoutError as error:
             raise UpstreamFault(
                 "timeout_connect", "timeout_connect", self._unreached("not within the connect limit")
@@ -477,14 +484,14 @@ class Pool:
         """The one retry: on a fresh connection."""
         call._detach()
         task = asyncio.get_running_loop().create_task(self._retry(call))
-        self._retries.add(task)
-        task.add_done_callback(self._retries.discard)
+        self._retries[task] = call
+        task.add_done_callback(self._retries.pop)
 
     async def _retry(self, call: Call) -> None:
         try:
             connection = await self._open(call)
         except UpstreamFault as fault:
-            return call._fail(fault)
+            return None if call.gone else call._fail(fault)
         if call.gone:
             return connection.close()
         return connection.start(call)
