@@ -216,6 +216,7 @@ class Bench:
             rate=rate,
             terms=terms,
             health=Health(run.lag, run.cpu),
+            before=[reading for _, reading, measured in seen if not measured],
         )
         told = document.measured(folded, only, seed=options.seed, connections=run.connections, **facts)
         found = Measured(folded, told, readings)
@@ -259,7 +260,9 @@ class Bench:
         )
 
     def _focused(self, name: str) -> list[Reading]:
-        return [r for at, own in self._readings[name] if self.focus in (None, at) for r in own]
+        if self.focus is None:
+            return [r for _, own in self._readings[name] for r in own]
+        return next((own for at, own in reversed(self._readings[name]) if at == self.focus), [])
 
     def finish(self, verdict: str) -> None:
         """Write and show the report."""
@@ -307,7 +310,7 @@ def start(
                 raise
             except BaseException as problem:
                 bench.interrupted = True
-                bench.finish(f"Broken off by {type(problem).__name__}: what was measured until then")
+                bench.finish(f"{type(problem).__name__}; this is what was measured until then")
                 raise
             bench.finish(verdict)
 

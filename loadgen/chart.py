@@ -14,6 +14,7 @@ from typing import Any
 
 WIDTH, HEIGHT = 640, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 40, 44
+_ROW = 40  # height of a strip
 PALETTE = ("#1769aa", "#d1571b", "#2c8a57", "#8a3fa8", "#a8871b", "#b3304f", "#3f6fae", "#6b6b6b")
 _STANDALONE = """<style>
 .chart{--ink:#1d2733;--soft:#5d6b7a;--line:#d5dbe2;--paper:#ffffff}
@@ -74,16 +75,17 @@ def svg(chart: Chart, *, standalone: bool = False) -> str:
 
 def strips(title: str, rows: Sequence[Strip], *, standalone: bool = False) -> str:
     """Answers under each other on one time axis: the silence hatched, each burst a bar as tall as its tokens."""
-    height = _TOP + 56 * max(1, len(rows)) + 28
+    height = _TOP + _ROW * max(1, len(rows)) + 28
     end = max((row.end for row in rows), default=1.0) or 1.0
     ticks = _ticks(0, end)
     scale = (WIDTH - _LEFT - _RIGHT - 60) / max(end, ticks[-1])
     tallest = max((bar.tokens for row in rows for bar in row.bars), default=1.0) or 1.0
-    body = [_strip(row, _TOP + 56 * i, scale, tallest) for i, row in enumerate(rows)]
+    body = [_strip(row, _TOP + _ROW * i, scale, tallest) for i, row in enumerate(rows)]
     for tick in ticks:
         x = _LEFT + 60 + tick * scale
         body.append(_line(x, _TOP - 8, x, height - 26, "line"))
         body.append(_text(x, height - 10, f"{_short(tick)} s", "middle", "soft"))
+    body.append(_text(8, 16, title, "start", "ink", bold=True))
     return _element(height, title, "".join(reversed(body)), standalone)
 
 
@@ -103,7 +105,14 @@ def plotly(chart: Chart) -> dict[str, Any]:
         for x, _, colour in chart.marks
     ]  # fmt: skip
     notes = [
-        {"x": log10(x) if chart.doubling else x, "y": 1, "yref": "paper", "text": escape(label), "showarrow": False}
+        {
+            "x": log10(x) if chart.doubling else x,
+            "y": 1,
+            "yref": "paper",
+            "text": escape(label),
+            "showarrow": False,
+            "yanchor": "bottom",
+        }
         for x, label, _ in chart.marks
     ]
     layout = {"title": {"text": escape(chart.title)}, "xaxis": xaxis, "yaxis": yaxis, "shapes": shapes}
@@ -201,14 +210,14 @@ def _legend(series: Sequence[Series]) -> str:
 
 
 def _strip(row: Strip, top: float, scale: float, tallest: float) -> str:
-    base, left, colour = top + 40, _LEFT + 60, _colour(row.colour)
-    parts = [_text(8, base - 12, row.name[:18], "start", "ink")]
+    base, left, colour = top + _ROW - 8, _LEFT + 60, _colour(row.colour)
+    parts = [_text(8, base - 4, row.name[:19], "start", "ink")]
     parts.append(
         f'<rect x="{left}" y="{base - 6}" width="{row.ttft * scale:.1f}" height="6" class="silence">'
         f"<title>first token after {row.ttft * 1000:.0f} ms</title></rect>"
     )
     for bar in row.bars:
-        height = max(2.0, bar.tokens / tallest * 38)
+        height = max(2.0, bar.tokens / tallest * (_ROW - 14))
         parts.append(
             f'<rect x="{left + bar.at * scale:.1f}" y="{base - height:.1f}" width="2.4" height="{height:.1f}" '
             f'fill="{colour}"><title>{bar.tokens:.0f} tokens at {bar.at * 1000:.0f} ms</title></rect>'

@@ -120,7 +120,9 @@ def tables(document: Mapping[str, Any]) -> list[Table]:
     for level in levels:
         by_backend.setdefault(level["backend"], []).append(level)
     for name, own in by_backend.items():
-        found.append(_level(name, own[0]) if len(own) == 1 else _ladder(name, own, document.get("knees", {}).get(name)))
+        knee = document.get("knees", {}).get(name)
+        ranges = {row["concurrency"]: row for row in document.get("repeats", {}).get(name, ())}
+        found.append(_level(name, own[0]) if len(own) == 1 else _ladder(name, _typical(own), knee, ranges))
     return found
 
 
@@ -177,7 +179,21 @@ def _level(name: str, level: Mapping[str, Any]) -> Table:
     return table  # nine metrics and three more rows: twelve at most
 
 
-def _ladder(name: str, levels: Sequence[Mapping[str, Any]], knee: Mapping[str, Any] | None) -> Table:
+def _typical(levels: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """One level for each concurrency: of repeats the one with the median throughput."""
+    groups: dict[Any, list[Mapping[str, Any]]] = {}
+    for level in levels:
+        groups.setdefault(level["concurrency"], []).append(level)
+    ordered = [sorted(group, key=lambda level: level["throughput"] or 0) for group in groups.values()]
+    return [group[(len(group) - 1) // 2] for group in ordered]
+
+
+def _ladder(
+    name: str,
+    levels: Sequence[Mapping[str, Any]],
+    knee: Mapping[str, Any] | None,
+    ranges: Mapping[Any, Mapping[str, Any]],
+) -> Table:
     """Several levels: a row each, at most twelve. Percentiles and prices share a cell, so that it fits 80 columns."""
     prices = [str(price) for price in levels[0]["instance_cost_per_million"]]
     priced = any(level["cost_per_million"] is not None for level in levels)
@@ -196,9 +212,10 @@ def _ladder(name: str, levels: Sequence[Mapping[str, Any]], knee: Mapping[str, A
         costs = [level["cost_per_million"]] if priced else []
         costs += [level["instance_cost_per_million"][price] for price in prices]
         cost = [" · ".join(map(_number, costs))] if money else []
-        table.add_row(
-            f"{level['concurrency']}{mark}", _number(level["throughput"]), *latencies, *cost, str(level["failed"])
-        )
+        throughput = _number(level["throughput"])
+        if interval := ranges.get(level["concurrency"], {}).get("interval"):
+            throughput += f" ± {_number((interval[1] - interval[0]) / 2)}"
+        table.add_row(f"{level['concurrency']}{mark}", throughput, *latencies, *cost, str(level["failed"]))
     return table
 
 

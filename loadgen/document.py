@@ -45,6 +45,7 @@ def document(
     **more: Any,
 ) -> dict[str, Any]:
     """The document of a run. `more`: knees, cells, ratios, decisions, where the command has them."""
+    valid = bool(levels) and all(level["valid"] for level in levels) and not interrupted
     told = gathered([*warnings, *(w for level in levels for w in level["warnings"])])
     return {
         "schema": SCHEMA,
@@ -52,8 +53,8 @@ def document(
         "name": name,
         "started_at": started_at,
         "arguments": dict(arguments),
-        "verdict": verdict,
-        "valid": bool(levels) and all(level["valid"] for level in levels) and not interrupted,
+        "verdict": verdict if valid else f"{'BROKEN OFF' if interrupted else 'NOT VALID'}: {verdict}",
+        "valid": valid,
         "interrupted": interrupted,
         "warnings": told,
         "levels": list(levels),

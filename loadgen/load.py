@@ -87,5 +87,4 @@ def verdict(level: dict[str, Any], name: str) -> str:
     parts += [f"whole answer {whole * 1000:,.0f} ms (P95)"] if whole is not None else []
     parts += [f"{level['goodput_share']:.0%} within the objectives"] if level["goodput_share"] is not None else []
     parts += [f"{level['failed']} failed"] if level["failed"] else []
-    told = f"{name}: {', '.join(parts)}"
-    return told if level["valid"] else f"NOT VALID: {told}"
+    return f"{name}: {', '.join(parts)}"

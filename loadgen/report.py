@@ -19,6 +19,7 @@ from typing import Any
 from .chart import Bar, Chart, Series, Strip, plotly, present, strips, svg
 
 Document = Mapping[str, Any]
+_CROWD = 4  # more curves than these, all going up and down, show nothing
 _LEVEL_COLUMNS = (
     ("tokens/s", "throughput"),
     ("steady", "steady_throughput"),
@@ -84,10 +85,13 @@ def charts(documents: Sequence[Document]) -> list[Chart]:
     named = _by_backend(documents)
     drawn = [
         _throughput(documents, named),
-        _latency(named, "ttft", "First token"),
-        _latency(named, "e2e", "Whole answer"),
+        _latency(documents, named, "ttft", "First token"),
+        _latency(documents, named, "e2e", "Whole answer"),
+        _cost(documents, named),
+        _distribution(documents),
+        _pareto(documents),
+        _over_time(documents),
     ]
-    drawn += [_cost(named), _distribution(documents), _pareto(documents), _over_time(documents)]
     return [chart for chart in drawn if any(series.points for series in chart.series)]
 
 
@@ -156,30 +160,45 @@ def _curve(levels: Sequence[Mapping[str, Any]], key: str, scale: float = 1.0) ->
 
 
 def _throughput(documents: Sequence[Document], named: Mapping[str, Sequence[Mapping[str, Any]]]) -> Chart:
-    series, marks = [], []
-    knees = {_name(documents, d, name): knee for d in documents for name, knee in (d.get("knees") or {}).items()}
+    series = []
+    knees = _knees(documents)
     for colour, (name, levels) in enumerate(named.items()):
-        series.append(Series(name, _curve(levels, "throughput"), colour))
-        knee = knees.get(name)
-        if not knee:
-            continue
-        if knee["curve"]:
-            fitted = [(n, x) for n, x in knee["curve"]]
+        steady = [dict(lv) | {"steady_throughput": lv["steady_throughput"] or lv["throughput"]} for lv in levels]
+        series.append(Series(name, _curve(steady, "steady_throughput"), colour))
+        if name in knees and knees[name]["curve"]:
+            fitted = [(n, x) for n, x in knees[name]["curve"]]
             series.append(Series(f"{name}, fitted", fitted, colour, dash="dot", dots=False))
-        marks.append((float(knee["enough"]), f"95 % at {knee['enough']}", colour))
-    return Chart("throughput", "Throughput", "concurrency", "tokens/s", series, marks, doubling=True)
+    return Chart("throughput", "Throughput", "concurrency", "tokens/s", series, _marks(documents, named), doubling=True)
 
 
-def _latency(named: Mapping[str, Sequence[Mapping[str, Any]]], key: str, title: str) -> Chart:
+def _knees(documents: Sequence[Document]) -> dict[str, Mapping[str, Any]]:
+    return {_name(documents, d, name): knee for d in documents for name, knee in (d.get("knees") or {}).items()}
+
+
+def _marks(
+    documents: Sequence[Document], named: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> list[tuple[float, str, int]]:
+    """The knee of each backend: the smallest level with 95 % of the best throughput."""
+    knees = _knees(documents)
+    return [
+        (float(knees[name]["enough"]), f"95 % at {knees[name]['enough']}", colour)
+        for colour, name in enumerate(named)
+        if name in knees
+    ]
+
+
+def _latency(
+    documents: Sequence[Document], named: Mapping[str, Sequence[Mapping[str, Any]]], key: str, title: str
+) -> Chart:
     series = []
     for colour, (name, levels) in enumerate(named.items()):
         for percentile, dash in (("p50", ""), ("p95", "dash"), ("p99", "dot")):
             points = _curve(levels, f"{key}.{percentile}", 1000)
             series.append(Series(f"{name} {percentile.upper()}", points, colour, dash))
-    return Chart(key, title, "concurrency", "ms", series, doubling=True)
+    return Chart(key, title, "concurrency", "ms", series, _marks(documents, named), doubling=True)
 
 
-def _cost(named: Mapping[str, Sequence[Mapping[str, Any]]]) -> Chart:
+def _cost(documents: Sequence[Document], named: Mapping[str, Sequence[Mapping[str, Any]]]) -> Chart:
     series = []
     for colour, (name, levels) in enumerate(named.items()):
         series.append(Series(f"{name}, by tokens", _curve(levels, "cost_per_million"), colour))
@@ -188,7 +207,9 @@ def _cost(named: Mapping[str, Sequence[Mapping[str, Any]]]) -> Chart:
             points = present((lv["concurrency"], lv["instance_cost_per_million"].get(price)) for lv in levels)
             series.append(Series(f"{name}, at {price} an hour", points, colour, dash))
     shown = [one for one in series if one.points]
-    return Chart("cost", "Cost per million tokens", "concurrency", "price", shown, doubling=True)
+    return Chart(
+        "cost", "Cost per million tokens", "concurrency", "price", shown, _marks(documents, named), doubling=True
+    )
 
 
 def _distribution(documents: Sequence[Document]) -> Chart:
@@ -217,8 +238,9 @@ def _pareto(documents: Sequence[Document]) -> Chart:
 
 
 def _over_time(documents: Sequence[Document]) -> Chart:
-    series = []
-    for colour, (name, shown) in enumerate(_shown(documents).items()):
+    series: list[Series] = []
+    known = _shown(documents)
+    for colour, (name, shown) in enumerate(known.items() if len(known) <= _CROWD else ()):
         values = shown.get("tokens_over_time") or []
         points = [(100 * i / len(values), value) for i, value in enumerate(values)]
         series.append(Series(name, points, colour, dots=False))

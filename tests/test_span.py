@@ -22,9 +22,9 @@ def test_the_steady_window_starts_when_all_clients_are_busy_and_ends_when_one_ru
     readings = [stream(start=s, ttft=0.25, bursts=4, gap=0.25, size=10) for s in starts]  # arrivals at .25 .5 .75 1
     window = steady(readings, clients=2)
     assert (window.start, window.end) == (0.5, 3.0)
-    # of the first, its arrivals at .5 .75 1; of the last, those at 2.75 and 3.0
-    assert window.tokens == pytest.approx(30 + 4 * 40 + 20)
-    assert window.throughput == pytest.approx(84)
+    # of the first, its arrivals at .75 and 1; of the last, those at 2.75 and 3.0
+    assert window.tokens == pytest.approx(20 + 4 * 40 + 20)
+    assert window.throughput == pytest.approx(80)  # two clients, 40 tokens a second each
 
 
 def test_an_open_loop_is_steady_while_requests_start():
@@ -32,10 +32,19 @@ def test_an_open_loop_is_steady_while_requests_start():
     assert (window.start, window.end) == (0.0, 2.0)
 
 
-def test_without_anything_between_the_edges_there_is_no_steady_window():
+def test_warm_up_fills_the_window_but_does_not_open_it():
+    warm = [stream(start=s, ttft=0.25, bursts=4, gap=0.25, size=10) for s in (0.0, 0.5)]
+    measured = [stream(start=s, ttft=0.25, bursts=4, gap=0.25, size=10) for s in (1.0, 1.5, 2.0, 2.5)]
+    window = steady(measured, clients=2, before=warm)
+    assert (window.start, window.end) == (1.0, 3.0)
+    assert window.throughput == pytest.approx((20 + 3 * 40 + 20) / 2)  # what came at the very start was made before it
+
+
+def test_a_steady_window_that_is_less_than_half_of_the_run_is_none():
     assert whole([]) is None
     assert steady([stream()], clients=1) is None
     assert steady([stream(start=0.0), stream(start=0.1)], clients=4) is None
+    assert steady([stream(start=0.0), stream(start=0.3)], clients=2) is None
 
 
 def test_estimated_tokens_are_shared_out_by_characters():

@@ -178,12 +178,13 @@ def level(
     rate: float | None = None,
     terms: Terms | None = None,
     health: Health | None = None,
+    before: Sequence[Reading] = (),
 ) -> Level:
-    """Fold the measured readings (warm-up left out) of one level."""
+    """Fold the measured readings of one level. `before`: its warm-up, which is in no statistic but fills the window."""
     terms, health = terms or Terms(), health or Health()
     ok = [r for r in readings if r.outcome == "ok"]
     failed = [r for r in readings if r.outcome != "ok"]
-    whole, steady = span.whole(readings), span.steady(readings, concurrency)
+    whole, steady = span.whole(readings), span.steady(readings, concurrency, before)
     wall = whole.seconds if whole else 0.0
     throughput = whole.throughput if whole and ok else None
     good = [r for r in ok if meets(r, terms.slos)]

@@ -41,20 +41,24 @@ def whole(readings: Sequence[Reading]) -> Window | None:
     )
 
 
-def steady(readings: Sequence[Reading], clients: int | None) -> Window | None:
+def steady(readings: Sequence[Reading], clients: int | None, before: Sequence[Reading] = ()) -> Window | None:
     """From the start of the n-th request to the first end after the last start, n the number of clients.
 
-    Open loop (`clients` None): from the first start to the last. None when nothing is left between the edges.
+    `before` are warm-up exchanges: the window does not begin before the first measured start, but what they
+    still bring in it is throughput like any other. Open loop (`clients` None): from the first start to the last.
+    None when that leaves less than half of the run, and so says little.
     """
-    starts = sorted(r.started_at for r in readings)
-    if len(starts) < 2 or (clients is not None and len(starts) < clients):
+    every = [*before, *readings]
+    starts = sorted(r.started_at for r in every)
+    if len(readings) < 2 or (clients is not None and len(starts) < clients):
         return None
-    start, last = starts[(clients or 1) - 1], starts[-1]
-    ends = (r.started_at + r.done for r in readings)
+    first, last = min(r.started_at for r in readings), starts[-1]
+    ends = [r.started_at + r.done for r in every]
+    start = max(first, starts[(clients or 1) - 1])
     end = last if clients is None else min((end for end in ends if end > last), default=last)
-    if end <= start:
+    if end - start < (max(ends) - first) / 2:
         return None
-    return Window(start, end, sum(_within(r, start, end) for r in readings if r.outcome == "ok"))
+    return Window(start, end, sum(_within(r, start, end) for r in every if r.outcome == "ok"))
 
 
 def size(reading: Reading) -> float:
@@ -69,7 +73,7 @@ def _within(reading: Reading, start: float, end: float) -> float:
     sizes = sized(reading)
     total = sum(sizes)
     times = reading.arrivals.column("at")
-    inside = [s for at, s in zip(times, sizes, strict=True) if start <= reading.started_at + at <= end]
+    inside = [s for at, s in zip(times, sizes, strict=True) if start < reading.started_at + at <= end]
     return tokens * sum(inside) / total if total else 0.0
 
 
