@@ -25,8 +25,11 @@ from loadgen.simulator import Simulator
 COMMAND = [sys.executable, "-m", "loadgen.cli", "demo"]
 
 
-def start(*options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([*COMMAND, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def start(*options: str, folder: Path) -> subprocess.Popen[str]:
+    environment = os.environ | {"TMPDIR": str(folder)}
+    return subprocess.Popen(
+        [*COMMAND, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
 
 
 def refuses(port: int) -> bool:
@@ -34,8 +37,8 @@ def refuses(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-def test_a_short_demo_measures_both_backends_and_leaves_nothing_running() -> None:
-    process = start("--seconds", "4", "--json")
+def test_a_short_demo_measures_both_backends_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    process = start("--seconds", "4", "--json", folder=tmp_path)
     out, err = process.communicate(timeout=90)
     assert process.returncode == 0, err
     backends = json.loads(out.strip().splitlines()[-1])["backends"]
@@ -51,10 +54,11 @@ def test_a_short_demo_measures_both_backends_and_leaves_nothing_running() -> Non
     ports = {int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)", err)}
     assert len(ports) == 2 and all(map(refuses, ports))
     assert "Traceback" not in err
+    assert not list(tmp_path.iterdir())
 
 
-def test_ctrl_c_ends_a_demo_without_a_limit_cleanly() -> None:
-    process = start()
+def test_ctrl_c_ends_a_demo_without_a_limit_cleanly(tmp_path: Path) -> None:
+    process = start(folder=tmp_path)
     assert process.stdout is not None
     seen = ""
     while "ok" not in seen:  # the first line of progress
@@ -143,7 +147,3 @@ def test_a_backend_without_readings_has_no_numbers_and_is_not_sound() -> None:
     assert board.sound
     next(iter(board.tallies.values())).add(reading(outcome="internal"))
     assert not board.sound
-
-
-def test_the_temporary_folder_is_gone_afterwards() -> None:
-    assert not list(Path(os.environ.get("TMPDIR", "/tmp")).glob("manometer-demo-*"))
