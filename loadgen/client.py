@@ -180,7 +180,9 @@ class Exchange:
     def on_head(self, at: float, status: int, headers: list[Header]) -> None:
         told = {name.lower(): value for name, value in headers}
         kind, coding = (told.get(name, b"").decode("latin-1") for name in (b"content-type", b"content-encoding"))
-        self._id = told.get(b"x-request-id", b"").decode("latin-1") or self._id
+        # The proxy's own id comes first: by it a reading of ours and the proxy's of the same exchange are joined.
+        given = told.get(b"x-manometer-id") or told.get(b"x-request-id")
+        self._id = given.decode("latin-1") if given else self._id
         self._meter.head(at, status, kind, coding)
 
     def on_chunk(self, at: float, data: bytes) -> None:

@@ -271,10 +271,18 @@ async def test_what_goes_out_is_the_body_with_the_key_and_an_id(server: Any) -> 
     assert body == asked.body
 
 
-async def test_the_answers_own_request_id_is_kept(server: Any) -> None:
-    head = HEAD.replace(b"\r\n\r\n", b"\r\nx-request-id: req-of-backend\r\n\r\n")
+@pytest.mark.parametrize(
+    ("headers", "id"),
+    [
+        (b"", "mine"),
+        (b"\r\nX-Request-Id: req-of-backend", "req-of-backend"),
+        (b"\r\nx-request-id: req-of-backend\r\nx-manometer-id: of-proxy", "of-proxy"),
+    ],
+)
+async def test_a_reading_has_the_id_by_which_the_other_side_knows_it(server: Any, headers: bytes, id: str) -> None:
+    head = HEAD.replace(b"\r\n\r\n", headers + b"\r\n\r\n")
     _, client = await server(says(head, said("x"), END, DONE, LAST))
-    assert (await client.ask(query(), "mine")).id == "req-of-backend"
+    assert (await client.ask(query(), "mine")).id == id
 
 
 async def test_behind_schedule_shows_as_intended() -> None:
