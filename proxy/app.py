@@ -1,8 +1,11 @@
-"""The OpenAI side as an aiohttp application: wiring and nothing else."""
+"""The OpenAI side as an aiohttp server: wiring and nothing else.
+
+It is aiohttp's low-level server: every path leads to one handler, so there is nothing to route. A client's leaving
+cancels the handler (handler_cancellation), also while a backend is silent; bodies are bounded where they are read
+and are never decompressed on their way.
+"""
 
 from __future__ import annotations
-
-from collections.abc import AsyncIterator
 
 from aiohttp import web
 
@@ -11,40 +14,33 @@ from .forward import Forward
 from .gateway import Gateway
 from .mirror import Mirrors
 
-GATE = web.AppKey("gate", Gateway)
-MIRRORS = web.AppKey("mirrors", Mirrors)
+
+class Runner(web.ServerRunner):
+    """The server with its gateway: `setup` starts both, `cleanup` ends both."""
+
+    def __init__(self, gate: Gateway) -> None:
+        self._gate = gate
+        self._mirrors = Mirrors()
+        server = web.Server(
+            self._handle, handler_cancellation=True, access_log=None, keepalive_timeout=75.0, auto_decompress=False
+        )
+        super().__init__(server, shutdown_timeout=gate.settings.listen.drain)
+
+    async def setup(self) -> None:
+        self._gate.start()
+        await super().setup()
+
+    async def cleanup(self) -> None:
+        await super().cleanup()
+        await self._mirrors.stop()
+        await self._gate.stop()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if models.is_plain(request):
+            return await models.answer(self._gate, request)
+        return await Forward(self._gate, self._mirrors, request).run()
 
 
-def make_app(gate: Gateway) -> web.Application:
-    """Run it with handler_cancellation=True: a client's leaving must be noticed while a backend is silent."""
-    app = web.Application(client_max_size=0)  # bodies are bounded where they are read
-    app[GATE] = gate
-    app[MIRRORS] = Mirrors()
-    app.cleanup_ctx.append(_running)
-    app.router.add_route("*", "/{path:.*}", _handle)
-    return app
-
-
-def make_runner(gate: Gateway) -> web.AppRunner:
-    """The application with what it needs of its server."""
-    return web.AppRunner(
-        make_app(gate),
-        access_log=None,
-        handler_cancellation=True,
-        shutdown_timeout=gate.settings.listen.drain,
-        keepalive_timeout=75.0,
-    )
-
-
-async def _running(app: web.Application) -> AsyncIterator[None]:
-    app[GATE].start()
-    yield
-    await app[MIRRORS].stop()
-    await app[GATE].stop()
-
-
-async def _handle(request: web.Request) -> web.StreamResponse:
-    gate = request.app[GATE]
-    if models.is_plain(request):
-        return await models.answer(gate, request)
-    return await Forward(gate, request.app[MIRRORS], request).run()
+def make_runner(gate: Gateway) -> Runner:
+    """In a running event loop."""
+    return Runner(gate)

@@ -21,7 +21,7 @@ class Socket:
 
     __slots__ = ("_protocol", "_transport")
 
-    def __init__(self, request: web.Request, transport: asyncio.Transport) -> None:
+    def __init__(self, request: web.BaseRequest, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._protocol = request.protocol
 
@@ -40,8 +40,8 @@ class Socket:
         return self._protocol.writing_paused
 
     @property
-    def empty(self) -> bool:
-        return self._transport.get_write_buffer_size() == 0
+    def waiting(self) -> int:
+        return self._transport.get_write_buffer_size()
 
 
 class ChunkedSocket(Socket):
@@ -53,10 +53,15 @@ class ChunkedSocket(Socket):
         self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
-def head(request: web.Request, relay: Relay, own: Mapping[str, str], changes: Sequence[Filter]) -> web.StreamResponse:
-    """The response that the client gets, ready to be prepared. `changes`: what will alter the body."""
-    response = web.StreamResponse(status=relay.status)
-    bodiless = request.method == "HEAD" or relay.status in (204, 304)
+def fill(
+    response: web.StreamResponse,
+    request: web.BaseRequest,
+    relay: Relay,
+    own: Mapping[str, str],
+    changes: Sequence[Filter],
+) -> bool:
+    """Give the response the client's head. True: the length is known. `changes`: what will alter the body."""
+    bodiless = is_bodiless(request, relay)
     framed = bodiless
     for name, value in headers.to_client(relay.headers):
         if name.lower() == "content-length":
@@ -69,16 +74,22 @@ def head(request: web.Request, relay: Relay, own: Mapping[str, str], changes: Se
             response.headers["content-type"] = change.content_type
     for name, value in own.items():
         response.headers.setdefault(name, value)
-    if framed:
-        return response
+    return framed
+
+
+def is_bodiless(request: web.BaseRequest, relay: Relay) -> bool:
+    return request.method == "HEAD" or relay.status in (204, 304)
+
+
+def frame(response: web.StreamResponse, request: web.BaseRequest) -> None:
+    """Of an answer whose length nobody knows: in chunks, or, to an old client, up to the connection's end."""
     if request.version < (1, 1):
         response.force_close()
     else:
         response.enable_chunked_encoding()
-    return response
 
 
-def socket(request: web.Request, response: web.StreamResponse) -> Socket:
+def socket(request: web.BaseRequest, response: web.StreamResponse) -> Socket:
     """Where to write, after the head was sent. Raises ConnectionResetError if the client has left."""
     if request.transport is None or request.transport.is_closing():
         raise ConnectionResetError("the client left")

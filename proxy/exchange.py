@@ -74,7 +74,7 @@ class Exchange:
             replace=self.draft.replace,
             canvas=gate.dialects[leg.backend].canvas,
         )
-        relay = self.relay = Relay(gate.loop, gate.pulse, meter, self.received)
+        relay = self.relay = Relay(gate.loop, gate.clock, meter, self.received)
         start = gate.clock()
         try:
             relay.call = await gate.pools[leg.backend].send(self._request(leg), relay)

@@ -36,7 +36,7 @@ log = logging.getLogger("manometer")
 class Forward(Exchange):
     """One request whose answer goes to its client."""
 
-    def __init__(self, gate: Gateway, mirrors: Mirrors, request: web.Request) -> None:
+    def __init__(self, gate: Gateway, mirrors: Mirrors, request: web.BaseRequest) -> None:
         super().__init__(gate, Ticket(gate, request))
         self.mirrors = mirrors
         self.request = request
@@ -89,7 +89,27 @@ class Forward(Exchange):
             self.outcome = relay.fault.outcome
             return self._say(errors.of_fault(relay.fault.outcome, relay.fault.code, relay.fault.message))
         changes = self._filters(relay)
-        response = delivery.head(self.request, relay, self._own_headers(), changes)
+        if relay.end.done() and relay.fault is None and not delivery.is_bodiless(self.request, relay):
+            return await self._deliver_whole(relay, changes)
+        return await self._deliver(relay, changes)
+
+    async def _deliver_whole(self, relay: Relay, changes: list[Filter]) -> web.StreamResponse:
+        """An answer that is here already: one write."""
+        response = web.Response(status=relay.status, body=relay.whole(changes))
+        response.headers.popall("Content-Length", None)
+        response.headers.popall("Content-Type", None)
+        delivery.fill(response, self.request, relay, self._own_headers(), changes)
+        self._writer = await response.prepare(self.request)
+        self.mirrors.start(self.gate, self.ticket)
+        await response.write_eof()
+        self.done = self.gate.clock()
+        return response
+
+    async def _deliver(self, relay: Relay, changes: list[Filter]) -> web.StreamResponse:
+        """An answer that is still coming: each read at once."""
+        response = web.StreamResponse(status=relay.status)
+        if not delivery.fill(response, self.request, relay, self._own_headers(), changes):
+            delivery.frame(response, self.request)
         self._writer = await response.prepare(self.request)
         socket = delivery.socket(self.request, response)
         relay.open(socket, self._choke, changes)

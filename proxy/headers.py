@@ -28,17 +28,15 @@ _HOP = frozenset(
 )
 _CREDENTIALS = frozenset((b"authorization", b"x-api-key", b"api-key"))
 _NOT_TO_BACKEND = _HOP | {b"host", b"content-length", b"accept-encoding", b"expect", b"cookie"}
+_NOT_TO_BACKEND_BUT_KEYS = _NOT_TO_BACKEND | _CREDENTIALS
+_USUAL = frozenset((b"close", b"keep-alive"))
 _OURS = (b"x-manometer-", b"x-diffusion-")
 _IDENTITY = (b"accept-encoding", b"identity")
 
 
 def to_backend(headers: Iterable[Header], key: str | None, passthrough: bool) -> list[Header]:
     """The request headers that a backend gets. `key`: its own; `passthrough`: the client's credentials go on."""
-    headers = list(headers)
-    barred = _NOT_TO_BACKEND | _named(headers)
-    if not passthrough:
-        barred |= _CREDENTIALS
-    kept = [(name, value) for name, value in headers if (n := name.lower()) not in barred and not n.startswith(_OURS)]
+    kept = _without(headers, _NOT_TO_BACKEND if passthrough else _NOT_TO_BACKEND_BUT_KEYS)
     kept.append(_IDENTITY)
     if key and not passthrough:
         kept.append((b"authorization", b"Bearer " + key.encode()))
@@ -47,9 +45,22 @@ def to_backend(headers: Iterable[Header], key: str | None, passthrough: bool) ->
 
 def to_client(headers: Iterable[Header]) -> list[tuple[str, str]]:
     """The response headers that a client gets. Content-Length is among them where the backend sent one."""
-    headers = list(headers)
-    barred = _HOP | _named(headers)
-    return [(_text(name), _text(value)) for name, value in headers if name.lower() not in barred]
+    return [(_text(name), _text(value)) for name, value in _without(headers, _HOP)]
+
+
+def _without(headers: Iterable[Header], barred: frozenset[bytes]) -> list[Header]:
+    """Those that may cross: not barred, not ours, not named in `Connection`."""
+    kept = []
+    named: set[bytes] = set()
+    for header in headers:
+        lower = header[0].lower()
+        if lower not in barred:
+            if not lower.startswith(_OURS):
+                kept.append(header)
+        elif lower == b"connection":
+            named |= {part.strip() for part in header[1].lower().split(b",")}
+    named -= barred
+    return [header for header in kept if header[0].lower() not in named] if named - _USUAL else kept
 
 
 def value_of(headers: Iterable[Header], name: bytes) -> str:
@@ -67,17 +78,6 @@ def credential(headers: Iterable[Header]) -> str:
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
     return value_of(headers, b"x-api-key") or value_of(headers, b"api-key")
-
-
-def _named(headers: Iterable[Header]) -> frozenset[bytes]:
-    """The headers that `Connection` names."""
-    return frozenset(
-        part.strip().lower()
-        for name, value in headers
-        if name.lower() == b"connection"
-        for part in value.split(b",")
-        if part.strip()
-    )
 
 
 def _text(raw: bytes) -> str:

@@ -18,13 +18,13 @@ from .upstream import Request, UpstreamFault
 _PATIENCE = 3.0  # for a backend's list: what does not answer by then is listed by the configuration alone
 
 
-def is_plain(request: web.Request) -> bool:
+def is_plain(request: web.BaseRequest) -> bool:
     """Whether this is a question about models, or a preflight: no exchange with a model."""
     path = request.raw_path.partition("?")[0]
     return request.method == "OPTIONS" or (request.method in ("GET", "HEAD") and "/models" in path)
 
 
-async def answer(gate: Gateway, request: web.Request) -> web.StreamResponse:
+async def answer(gate: Gateway, request: web.BaseRequest) -> web.StreamResponse:
     """A preflight needs no key. One backend's own answer goes on byte for byte; several are merged."""
     if request.method != "OPTIONS" and not gate.open_to_all:
         key = headers.credential(request.raw_headers)
@@ -58,13 +58,13 @@ def _row(name: str, owner: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": owner}
 
 
-def _owner(gate: Gateway, request: web.Request) -> str:
+def _owner(gate: Gateway, request: web.BaseRequest) -> str:
     ask = routes.Ask(path=request.raw_path.partition("?")[0])
     plan = routes.plan(gate.table, ask, gate.draw)
     return next(iter(gate.table.backends)) if isinstance(plan, routes.Refusal) else plan.legs[0].backend
 
 
-async def _pass(gate: Gateway, request: web.Request, name: str) -> web.StreamResponse:
+async def _pass(gate: Gateway, request: web.BaseRequest, name: str) -> web.StreamResponse:
     try:
         got = await _fetch(gate, request, name, request.raw_path)
     except UpstreamFault as fault:
@@ -78,7 +78,7 @@ async def _pass(gate: Gateway, request: web.Request, name: str) -> web.StreamRes
     return response
 
 
-async def _models(gate: Gateway, request: web.Request, name: str) -> list[Any]:
+async def _models(gate: Gateway, request: web.BaseRequest, name: str) -> list[Any]:
     try:
         async with asyncio.timeout(_PATIENCE):
             got = await _fetch(gate, request, name, "/v1/models")
@@ -89,7 +89,7 @@ async def _models(gate: Gateway, request: web.Request, name: str) -> list[Any]:
     return data if isinstance(data, list) else []
 
 
-async def _fetch(gate: Gateway, request: web.Request, name: str, path: str) -> Answer:
+async def _fetch(gate: Gateway, request: web.BaseRequest, name: str, path: str) -> Answer:
     backend, pool = gate.settings.backends[name], gate.pools[name]
     passthrough = backend.passthrough and gate.open_to_all
     head = headers.to_backend(request.raw_headers, backend.secret, passthrough)

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from .filters import Filter
 from .meter import Meter
-from .pulse import Pulse
 from .upstream import Call, Header, UpstreamFault
 
 
@@ -23,12 +22,14 @@ class Client(Protocol):
     def write(self, data: bytes) -> None: ...
 
     @property
-    def choked(self) -> bool:
-        """Whether it has not taken what it was given, above the high-water mark."""
+    def waiting(self) -> int:
+        """Bytes that its socket has not taken yet."""
         ...
 
     @property
-    def empty(self) -> bool: ...
+    def choked(self) -> bool:
+        """Whether they are above the high-water mark."""
+        ...
 
 
 class Relay:
@@ -37,9 +38,9 @@ class Relay:
     __slots__ = (
         "_choke",
         "_client",
+        "_clock",
         "_filters",
         "_held",
-        "_pulse",
         "call",
         "chunks",
         "delivered",
@@ -55,7 +56,9 @@ class Relay:
         "status",
     )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, pulse: Pulse, meter: Meter, received: float) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], meter: Meter, received: float
+    ) -> None:
         self.meter = meter
         self.received = received
         self.status = 0
@@ -69,7 +72,7 @@ class Relay:
         self.call: Call | None = None
         self.chunks: list[tuple[float, bytes]] = []  # that wait for the client's side
         self.outputs = False
-        self._pulse = pulse
+        self._clock = clock
         self._client: Client | None = None
         self._choke: Callable[[], None] | None = None
         self._filters: Sequence[Filter] = ()
@@ -130,31 +133,43 @@ class Relay:
         for part in self._filters:
             out = part.feed(out)
         if out:
-            client.write(out)
-            if client.choked and self._choke is not None:
-                self._choke()
-        meter = self.meter
-        meter.feed(data, at)
-        if len(meter.arrivals) != self._held or meter.terminal_at is not None:
-            if not self.outputs:
-                self.outputs = True
-                if self.call is not None:
-                    self.call.output()
-            self._pulse.wrote(self, at)
+            client.write(out)  # reaches the kernel in this call, unless the socket is full
+        until = self._clock()
+        waiting = client.waiting
+        if waiting and client.choked and self._choke is not None:
+            self._choke()
+        self.meter.feed(data, at)
+        if not waiting:
+            self._taken(until)
+        if not self.outputs and self.meter.output:
+            self.outputs = True
+            if self.call is not None:
+                self.call.output()
 
-    def flushed(self, now: float) -> None:
-        """What was written is with the client's socket; if that is full, it is looked at after the next write."""
-        client = self._client
-        if client is None or not client.empty:
-            return
-        meter = self.meter
-        arrivals = meter.arrivals
+    def _taken(self, until: float) -> None:
+        """The client's socket has all that was written. What it had not before is taken with it."""
+        arrivals = self.meter.arrivals
         known = len(arrivals)
-        for index in range(min(self._held, known), known):
-            arrivals.held(index, now - self.received)
-        self._held = known
-        if meter.terminal_at is not None and self.delivered is None:
-            self.delivered = now
+        if known != self._held:
+            for index in range(min(self._held, known), known):
+                arrivals.held(index, until - self.received)
+            self._held = known
+        if self.delivered is None and self.meter.terminal_at is not None:
+            self.delivered = until
+
+    def whole(self, filters: Sequence[Filter]) -> bytes:
+        """The body, changed as it must be, of an answer that has come whole before the client's side was open."""
+        self._filters = filters
+        out = []
+        for at, data in self.chunks:
+            part: bytes = data
+            for change in filters:
+                part = change.feed(part)
+            out.append(part)
+            self.meter.feed(data, at)
+        self.chunks = []
+        out.append(self.rest())
+        return b"".join(out)
 
     def abort(self) -> None:
         """Cancel the backend's request, if it still runs. Nothing more is pushed."""
@@ -190,8 +205,8 @@ class Relay:
 class Discard:
     """A client that takes everything and reads nothing: of mirrored requests."""
 
+    waiting = 0
     choked = False
-    empty = True
 
     def write(self, data: bytes) -> None:
         pass

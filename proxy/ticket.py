@@ -58,7 +58,7 @@ class Ticket:
         "started_at",
     )
 
-    def __init__(self, gate: Gateway, request: web.Request) -> None:
+    def __init__(self, gate: Gateway, request: web.BaseRequest) -> None:
         self.received = gate.clock()
         self.started_at = gate.wall()
         self.id = new_id()
@@ -75,7 +75,7 @@ class Ticket:
         self.plan: Plan | None = None
         self.parameters = Parameters()
 
-    async def admit(self, gate: Gateway, request: web.Request) -> Plan:
+    async def admit(self, gate: Gateway, request: web.BaseRequest) -> Plan:
         """The plan for it. Raises Refused."""
         self._know(gate)
         self.raw = await self._read(gate, request)
@@ -101,10 +101,12 @@ class Ticket:
         if self.client is None:
             raise Refused(errors.wrong_key() if key else errors.no_key())
 
-    async def _read(self, gate: Gateway, request: web.Request) -> bytes:
+    async def _read(self, gate: Gateway, request: web.BaseRequest) -> bytes:
         limit = gate.settings.listen.body_limit
         if (request.content_length or 0) > limit:
             raise Refused(errors.too_large(limit))
+        if self.headers.get("expect", "").lower() == "100-continue" and request.transport is not None:
+            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         start = gate.clock()
         chunks: list[bytes] = []
         size = 0
