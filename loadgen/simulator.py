@@ -1,42 +1,33 @@
 """A simulated backend: a small HTTP server that plays scripts, with slots, a queue and a shared machine.
 
-1. One clock for all streams. Work passes at 1 / slowdown(n) of real time while n requests run, so every
-   deadline is absolute in work seconds, kept in one heap behind one timer. Nothing sleeps, so nothing
-   drifts; a stream costs no task. Throughput at n is then known by formula: n / slowdown(n) of a lone one's.
-2. It speaks HTTP/1.1 over a bare protocol, not over a framework: the time of every write is known and
-   logged, and a connection can be cut inside an event or reset, as real ones are.
-3. A request beyond the slots waits in line; beyond the line it gets 429 with Retry-After.
+1. A request with a slot shares the machine with the others (`work`), so the throughput of n clients is known
+   by formula: `speedup(n)` times one client's. Tools that look for the capacity are held to it.
+2. A request beyond the slots waits in line; beyond the line it gets 429 with Retry-After.
+3. The true time of every write is in `log`: what a meter reads can be compared with what happened.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 import random
 import signal
-import socket
-import struct
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
-from http import HTTPStatus
-from typing import Protocol, cast
+from typing import Protocol
 from urllib.parse import urlsplit
 
-import httptools
-
 from . import envelope
+from .connection import Asked, Connection, Stream, head_of
 from .decoding import Autoregressive, Diffusion, Prices
 from .demand import APIS, Demand, Refusal
 from .prose import Source
 from .script import Script, Sharing, Step, afflict, refusal
 from .strict import Strict
+from .work import Work
 
-_EARLY = 0.0005  # timers tick in milliseconds: nearer than half a tick is due
-_CLOGGED = 256 * 1024  # bytes that a slow reader may leave unread before it is made to wait
 _REMEMBERED = 256  # scripts: the same request gets the same answer, so it is written once
 _SMALL = 16 * 1024  # bytes of a request that is worth remembering
 
@@ -56,220 +47,6 @@ class Profile(Protocol):
 
 
 PROFILES = {"diffusion": Diffusion, "autoregressive": Autoregressive, "strict": Strict}
-
-
-@dataclass(slots=True)
-class Asked:
-    """One request as it came, for tests: bodies and headers are kept as they were on the wire."""
-
-    method: str
-    path: str
-    headers: list[tuple[bytes, bytes]]
-    body: bytes
-    at: float  # when the last byte was read
-    gone: float | None = None  # when the client left before the answer had ended
-    script: Script | None = None
-
-
-class Work:
-    """The shared machine: calls streams when their work is done, in work seconds."""
-
-    def __init__(self, sharing: Sharing) -> None:
-        self._sharing = sharing
-        self._done = 0.0  # work seconds that had passed at `_since`
-        self._since = time.monotonic()
-        self._running = 0
-        self._pace = 1.0
-        self._due: list[tuple[float, int, Stream]] = []
-        self._order = itertools.count()
-        self._timer: asyncio.TimerHandle | None = None
-        self._armed = 0.0
-        self._ticking = False
-
-    def now(self) -> float:
-        return self._done + (time.monotonic() - self._since) * self._pace
-
-    def run(self, change: int) -> None:
-        """So many requests more, or fewer, share the machine from now on."""
-        self._done, self._since = self.now(), time.monotonic()
-        self._running += change
-        self._pace = 1.0 / self._sharing.slowdown(self._running)
-        self._arm(anew=True)
-
-    def call(self, at: float, stream: Stream) -> None:
-        heapq.heappush(self._due, (at, next(self._order), stream))
-        self._arm()
-
-    def _arm(self, anew: bool = False) -> None:
-        if not self._due or self._ticking:
-            return
-        first = self._due[0][0]
-        if self._timer is not None:
-            if not anew and first >= self._armed:
-                return
-            self._timer.cancel()
-        self._armed = first
-        delay = max(0.0, (first - self.now()) / self._pace)
-        self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        self._ticking = True
-        due, edge = self._due, self.now() + _EARLY * self._pace
-        while due and due[0][0] <= edge:
-            heapq.heappop(due)[2].proceed()
-        self._ticking = False
-        self._arm()
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._due.clear()
-
-
-class Stream:
-    """One answer on its way: plays a script into a connection."""
-
-    __slots__ = ("_connection", "_head", "_log", "_next", "_script", "_start", "_work", "over", "works")
-
-    def __init__(self, script: Script, head: bytes, connection: Connection, log: list[tuple[float, bytes]]) -> None:
-        self._script = script
-        self._head: bytes | None = head
-        self._connection = connection
-        self._log = log
-        self._next = 0
-        self.works = False  # it holds a slot
-        self.over = False
-
-    def start(self, work: Work) -> None:
-        self._work = work
-        self._start = work.now()
-        work.call(self._start + self._script.head, self)
-
-    def proceed(self) -> None:
-        """Writes everything that has the same time, then asks to be called for what comes next."""
-        if self.over:
-            return
-        if self._connection.clogged:
-            self._work.call(self._work.now() + 0.005, self)
-            return
-        if self._script.ending == "drop":
-            self._connection.finish("cut")
-            return
-        steps, first = self._script.steps, self._next
-        at = steps[first].at if first < len(steps) else self._script.head
-        if self._head is not None:
-            at = self._script.head
-        while self._next < len(steps) and steps[self._next].at <= at:
-            self._next += 1
-        data = b"".join(step.data for step in steps[first : self._next])
-        ended = self._next == len(steps)
-        self._write(data, last=ended and self._script.ending == "clean")
-        if not ended:
-            self._work.call(self._start + steps[self._next].at, self)
-        elif self._script.ending != "hang":
-            self._connection.finish(self._script.ending)
-
-    def _write(self, data: bytes, last: bool) -> None:
-        head, self._head = self._head or b"", None
-        if self._script.streamed:
-            framed = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
-            framed += b"0\r\n\r\n" if last else b""
-        else:
-            framed = data
-        self._log.append((time.monotonic(), data))
-        self._connection.write(head + framed)
-
-
-class Connection(asyncio.Protocol):
-    """One client's connection: reads requests, answers them one after another."""
-
-    def __init__(self, owner: Simulator) -> None:
-        self._owner = owner
-        self._transport: asyncio.Transport
-        self._parser = httptools.HttpRequestParser(self)
-        self._target = b""
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._body: list[bytes] = []
-        self._waiting: deque[tuple[Asked, bool]] = deque()
-        self._current: Asked | None = None
-        self._keep = True
-        self.stream: Stream | None = None
-
-    # asyncio calls these
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._owner.joined(self)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._owner.parted(self)
-        if self._current is not None:
-            self._current.gone = time.monotonic()
-            self._release()
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError:
-            self._transport.close()
-
-    # httptools calls these
-
-    def on_message_begin(self) -> None:
-        self._target, self._headers, self._body = b"", [], []
-
-    def on_url(self, url: bytes) -> None:
-        self._target += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name.lower(), value))
-        if name.lower() == b"expect" and value.lower() == b"100-continue":
-            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-    def on_body(self, body: bytes) -> None:
-        self._body.append(body)
-
-    def on_message_complete(self) -> None:
-        method = self._parser.get_method().decode()
-        asked = Asked(method, self._target.decode("latin-1"), self._headers, b"".join(self._body), time.monotonic())
-        self._waiting.append((asked, self._parser.should_keep_alive()))
-        self._answer()
-
-    # the simulator and its streams call these
-
-    @property
-    def clogged(self) -> bool:
-        return self._transport.get_write_buffer_size() > _CLOGGED
-
-    def _answer(self) -> None:
-        if self._current is None and self._waiting:
-            self._current, self._keep = self._waiting.popleft()
-            self._owner.answer(self._current, self)
-
-    def write(self, data: bytes) -> None:
-        self._transport.write(data)
-
-    def finish(self, ending: str) -> None:
-        self._release()
-        if ending == "reset":
-            sock = self._transport.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self._transport.abort()
-        elif ending == "cut" or not self._keep:
-            self._transport.close()
-        else:
-            self._answer()
-
-    def _release(self) -> None:
-        self._current = None
-        stream, self.stream = self.stream, None
-        if stream is not None:
-            stream.over = True
-            self._owner.release(stream)
-
-    def abort(self) -> None:
-        self._transport.abort()
 
 
 @dataclass(slots=True)
@@ -366,7 +143,7 @@ class Simulator:
         if script.plan is not None and self.running >= self.capacity and len(self._line) >= self.queue:
             script = refusal(self.model.busy(), retry_after=None if isinstance(self.model, Strict) else "1")
         asked.script = script
-        stream = Stream(script, _head(script, id, asked.method), connection, self.log[id])
+        stream = Stream(script, head_of(script, id), connection, self.log[id])
         connection.stream = stream
         if script.plan is None:  # an error, a list of models: no work
             stream.start(self._works)
@@ -452,29 +229,6 @@ class Simulator:
 def _per_token(prices: tuple[str, str, str]) -> dict[str, str]:
     names = ("prompt", "input_cache_reads", "completion")
     return {name: format(Decimal(price) / 1_000_000, "f") for name, price in zip(names, prices, strict=True)}
-
-
-def _head(script: Script, id: str, method: str) -> bytes:
-    lines = [
-        f"HTTP/1.1 {script.status} {_reason(script.status)}",
-        f"content-type: {script.content_type}",
-        f"x-request-id: {id}",
-        *(f"{name}: {value}" for name, value in script.headers),
-    ]
-    if script.streamed:
-        lines += ["cache-control: no-cache", "transfer-encoding: chunked"]
-    else:
-        whole = sum(len(step.data) for step in script.steps)
-        # A body that will be cut promises more than it gives.
-        lines.append(f"content-length: {whole * 2 + 1 if script.ending != 'clean' else whole}")
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
-
-
-def _reason(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "Simulated"
 
 
 async def serve(backend: Simulator, started: Callable[[], None]) -> None:
