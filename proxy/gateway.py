@@ -18,7 +18,7 @@ from hashlib import sha256
 from .dialects import Dialect
 from .pulse import Pulse
 from .recorder import Sink
-from .routes import BackendRow, RouteRow, Table
+from .routes import Ask, BackendRow, Plan, RouteRow, Table, plan
 from .settings import Backend, Limits, Settings
 from .upstream import Pool, Timeouts
 
@@ -33,6 +33,7 @@ class Gateway:
     wall: Callable[[], float] = time.time
     draw: Callable[[], float] = random.random
     table: Table = field(init=False)
+    plans: dict[str, Plan] = field(default_factory=dict)  # of models that backends list: nothing is to be decided
     dialects: dict[str, Dialect] = field(default_factory=dict)  # by backend
     pools: dict[str, Pool] = field(default_factory=dict)
     resting: dict[str, float] = field(default_factory=dict)  # backend -> until when it asked to be left alone
@@ -67,6 +68,7 @@ class Gateway:
 
     def _apply(self, settings: Settings, before: Settings | None) -> None:
         self.table = table(settings)
+        self.plans = plans(self.table)
         self.dialects = {name: settings.dialect(backend) for name, backend in settings.backends.items()}
         self._keys = {_digest(key.get_secret_value()): name for name, key in settings.clients.items()}
         old, self.pools = self.pools, {}
@@ -104,6 +106,13 @@ def table(settings: Settings) -> Table:
             for name, route in settings.routes.items()
         },
     )
+
+
+def plans(table: Table) -> dict[str, Plan]:
+    """Made ahead, for names that mean one backend whoever asks."""
+    names = [name for name in table.names() if name not in table.routes]
+    made = {name: plan(table, Ask(path="/v1", model=name), lambda: 0.0) for name in names}
+    return {name: each for name, each in made.items() if isinstance(each, Plan)}
 
 
 def pool(backend: Backend, clock: Callable[[], float] = time.monotonic) -> Pool:

@@ -79,7 +79,7 @@ class Ticket:
         """The plan for it. Raises Refused."""
         self._know(gate)
         self.raw = await self._read(gate, request)
-        self.body = self._parse(gate, request.content_type)
+        self.body = self._parse(gate, self.headers.get("content-type", "").partition(";")[0].strip().lower())
         self.plan = plan = self._route(gate)
         try:
             self.parameters = dialects.read(self.body, self.headers, plan.suffix, plan.diffusion)
@@ -103,7 +103,8 @@ class Ticket:
 
     async def _read(self, gate: Gateway, request: web.BaseRequest) -> bytes:
         limit = gate.settings.listen.body_limit
-        if (request.content_length or 0) > limit:
+        length = self.headers.get("content-length", "")
+        if length.isdecimal() and int(length) > limit:
             raise Refused(errors.too_large(limit))
         if self.headers.get("expect", "").lower() == "100-continue" and request.transport is not None:
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -134,6 +135,8 @@ class Ticket:
         if not self.path.startswith("/v1"):
             raise Refused(errors.not_served(self.path))
         model, user = self.says("model"), self.says("user")
+        if isinstance(model, str) and (ready := gate.plans.get(model)) and routes.FORCE not in self.headers:
+            return ready
         ask = routes.Ask(
             path=self.path,
             model=model if isinstance(model, str) else None,

@@ -97,7 +97,6 @@ class Call:
         self.last = 0.0  # the latest read
         self._pool = pool
         self._connection: Connection | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._waiting = True  # for the first output
         self._paused = False
         self.gone = False  # its owner gave it up
@@ -127,32 +126,22 @@ class Call:
 
     def _attach(self, connection: Connection) -> None:
         self._connection = connection
-        self._watch()
+        self._pool.watch(self)
 
     def _detach(self) -> None:
         self._connection = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._pool.unwatch(self)
 
-    def _watch(self) -> None:
-        """One timer, set to the nearest deadline, looks again when it fires: reads only move `last`."""
-        now = self._pool.clock()
+    def check(self, now: float) -> None:
+        """Fail, if a limit has passed."""
         limits = self._pool.timeouts
-        deadlines = []
-        if limits.total is not None:
-            deadlines.append((self.sent + limits.total, "timeout_total", limits.total))
-        if self._waiting and limits.first_output is not None:
-            deadlines.append((self.sent + limits.first_output, "timeout_first_output", limits.first_output))
-        if not self._waiting and not self._paused and limits.idle is not None:
-            deadlines.append((self.last + limits.idle, "timeout_idle", limits.idle))
-        if not deadlines:
-            deadlines.append((now + 1.0, "", 0.0))
-        when, outcome, limit = min(deadlines)
-        if now < when or not outcome:
-            # `idle` may start to count at any time, with the first output or when the client catches up.
-            look = min(limits.idle / 4, 5.0) if limits.idle is not None else 5.0
-            self._timer = asyncio.get_running_loop().call_later(min(max(when - now, 0.001), look), self._watch)
+        if self._waiting:
+            start, outcome, limit = self.sent, "timeout_first_output", limits.first_output
+        else:
+            start, outcome, limit = self.last, "timeout_idle", None if self._paused else limits.idle
+        if limit is None or now < start + limit:
+            start, outcome, limit = self.sent, "timeout_total", limits.total
+        if limit is None or now < start + limit:
             return
         words = outcome.removeprefix("timeout_").replace("_", " ")
         self._fail(
@@ -383,6 +372,8 @@ class Pool:
         self._all: set[Connection] = set()
         self._retries: dict[asyncio.Task[None], Call] = {}
         self._sweeper: asyncio.TimerHandle | None = None
+        self._calls: set[Call] = set()  # under way
+        self._guard: asyncio.TimerHandle | None = None
         self._closed = False
 
     @property
@@ -410,6 +401,29 @@ class Pool:
         for connection in list(self._all):
             connection.close(closing)
         await asyncio.sleep(0)  # let the transports tell
+
+    def watch(self, call: Call) -> None:
+        """Hold the call to its limits. One timer looks at all calls: one for each would cost more than it is worth."""
+        self._calls.add(call)
+        if self._guard is None:
+            self._look_later()
+
+    def unwatch(self, call: Call) -> None:
+        self._calls.discard(call)
+
+    def _look_later(self) -> None:
+        limits = [limit for limit in (self.timeouts.first_output, self.timeouts.idle, self.timeouts.total) if limit]
+        if limits:
+            every = min(max(min(limits) / 8, 0.005), 1.0)
+            self._guard = asyncio.get_running_loop().call_later(every, self._look)
+
+    def _look(self) -> None:
+        self._guard = None
+        now = self.clock()
+        for call in list(self._calls):
+            call.check(now)
+        if self._calls:
+            self._look_later()
 
     def retire(self) -> None:
         """No new requests will come: idle connections close now, the others when their streams end."""

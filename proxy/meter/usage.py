@@ -34,7 +34,7 @@ class Usage:
 NAMES = tuple(field.name for field in fields(Usage))
 NOTHING = Usage()
 
-# Where each count is found, first match wins: OpenAI chat, OpenAI responses, then the flat spellings
+# Where each count may be found, the best place first: OpenAI chat, OpenAI responses, then the flat spellings
 # of Mercury, SGLang and DeepSeek. A dot steps into an object.
 _PLACES: dict[str, tuple[str, ...]] = {
     "prompt": ("prompt_tokens", "input_tokens"),
@@ -54,31 +54,30 @@ _PLACES: dict[str, tuple[str, ...]] = {
         "reasoning_tokens",
     ),
 }
+# The same, by place: which count it is, and how good a place.
+_MEANING = {place: (NAMES.index(name), rank) for name in NAMES for rank, place in enumerate(_PLACES[name])}
+_WORST = len(_MEANING)
 
 
 def read(report: Any) -> Usage | None:
     """The counts in a `usage` object; None when it is no object or holds no count at all."""
     if not isinstance(report, dict):
         return None
-    usage = Usage(*(_first(report, _PLACES[name]) for name in NAMES))
-    return None if usage == NOTHING else usage
+    counts: list[int | None] = [None] * len(NAMES)
+    ranks = [_WORST] * len(NAMES)
+    for key, value in report.items():
+        pairs = [(f"{key}.{inner}", v) for inner, v in value.items()] if isinstance(value, dict) else ((key, value),)
+        for place, number in pairs:
+            name, rank = _MEANING.get(place, (0, _WORST))
+            if rank < ranks[name] and (tokens := count(number)) is not None:
+                counts[name], ranks[name] = tokens, rank
+    return Usage(*counts) if ranks != [_WORST] * len(NAMES) else None
 
 
 def _newer(old: int | None, new: int | None) -> int | None:
     if new is None or (new == 0 and old):
         return old
     return new
-
-
-def _first(report: dict[str, Any], places: tuple[str, ...]) -> int | None:
-    for place in places:
-        outer, _, inner = place.partition(".")
-        value = report.get(outer)
-        if inner:
-            value = value.get(inner) if isinstance(value, dict) else None
-        if (number := count(value)) is not None:
-            return number
-    return None
 
 
 def count(value: Any) -> int | None:
