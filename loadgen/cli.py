@@ -119,12 +119,13 @@ def demo(
     from rich.console import Console
 
     from . import demo as play
+    from .board import Board
     from .runner import interruptible
     from .scene import Scene
 
     scene = Scene(Console(stderr=json))
 
-    async def main() -> play.Board:
+    async def main() -> Board:
         with interruptible() as stop:
             return await play.demo(seconds, scene, stop)
 

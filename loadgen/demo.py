@@ -11,25 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import socket
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from decimal import Decimal
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import aiohttp
-import orjson
 
 from . import workload
-from .analysis.quantile import Percentiles, percentiles
-from .client import Query
-from .decoding import Autoregressive, Diffusion
+from .board import Board
+from .mix import SITES, Mix, Site
 from .runner import Load, Run, Target, run
 from .schedule import Open
 from .simulator import Simulator
@@ -38,152 +33,10 @@ _READY = 20.0  # seconds that the proxy may take to start
 _LEAVE = 8.0  # seconds that it may take to stop
 _LAST = 6.0  # seconds that the last answers may take
 _POLL = 0.5
-_PAGE = 500  # readings asked for at once
 
 
 class DemoFailed(Exception):
     """The demo could not run; the message is for the user."""
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """One simulated backend and the traffic for it."""
-
-    name: str
-    decoding: str
-    model: str
-    rate: float  # requests per second
-    profile: Any
-
-
-SITES = (
-    Site("mercury", "diffusion", "mercury-2.5", 8.0, Diffusion(models=("mercury-2.5",))),
-    Site("ar", "autoregressive", "ar-small", 5.0, Autoregressive(models=("ar-small",))),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Mix:
-    """The n-th request to one backend: mostly chat streams, some of everything else that apps send."""
-
-    model: str
-    diffusion: bool
-    prompts: tuple[workload.Prompt, ...]
-
-    def __call__(self, n: int) -> Query:
-        chance = random.Random(f"{self.model}:{n}")
-        prompt = chance.choice(self.prompts)
-        body: dict[str, Any] = {"model": self.model, "max_tokens": chance.choice((48, 96, 160, 220))}
-        shape = chance.random()
-        if shape < 0.1:
-            body |= {"prompt": prompt.text, "stream": True, "stream_options": {"include_usage": True}}
-            return self._query("/v1/fim/completions" if self.diffusion else "/v1/completions", body)
-        body |= {"messages": prompt.conversation()}
-        if shape < 0.2:
-            return self._query("/v1/chat/completions", body)
-        body |= {"stream": True}
-        if self.diffusion:
-            body |= {"reasoning_effort": chance.choice(("instant", "instant", "low", "medium"))}
-            if shape < 0.3:
-                body |= {"diffusing": True}
-            elif shape < 0.4:
-                body |= {"num_denoising_steps": 8, "parallel_tokens": 64}
-        return self._query("/v1/chat/completions", body)
-
-    def _query(self, path: str, body: dict[str, Any]) -> Query:
-        return Query(
-            body=orjson.dumps(body),
-            model=self.model,
-            path=path,
-            stream=body.get("stream") is True,
-            replace=body.get("diffusing") is True,
-        )
-
-
-@dataclass(slots=True)
-class Tally:
-    """What the proxy measured at one backend: a fold of its readings."""
-
-    decoding: str
-    ok: int = 0
-    failed: int = 0
-    ttft: list[float] = field(default_factory=list)  # of streams: the series of JSON answers are kept apart
-    e2e: list[float] = field(default_factory=list)
-    silence: list[float] = field(default_factory=list)
-    bursts: list[float] = field(default_factory=list)  # largest of each stream, tokens
-    tokens: int = 0
-    cost: Decimal = Decimal(0)
-    start: float | None = None
-    end: float | None = None
-    faults: list[str] = field(default_factory=list)
-
-    def add(self, reading: dict[str, Any]) -> None:
-        if reading["outcome"] == "client_gone":
-            return
-        if reading["outcome"] != "ok":
-            self.failed += 1
-            self.faults.append(reading["outcome"])
-            return
-        self.ok += 1
-        begin, end = reading["started_at"], reading["started_at"] + reading["e2e"]
-        self.start = begin if self.start is None else min(self.start, begin)
-        self.end = end if self.end is None else max(self.end, end)
-        self.e2e.append(reading["e2e"])
-        self.tokens += reading["tokens"]["completion"] or 0
-        self.cost += Decimal(reading["cost"] or 0)
-        if reading["streamed"]:
-            for name, into in (("ttft", self.ttft), ("silence", self.silence), ("largest_burst", self.bursts)):
-                if reading[name] is not None:
-                    into.append(reading[name])
-
-    @property
-    def throughput(self) -> float | None:
-        """Completion tokens of ok exchanges / (last end - first start), tokens per second."""
-        if self.start is None or self.end is None or self.end <= self.start:
-            return None
-        return self.tokens / (self.end - self.start)
-
-    def json(self) -> dict[str, Any]:
-        return {
-            "decoding": self.decoding,
-            "ok": self.ok,
-            "failed": self.failed,
-            "ttft": _three(percentiles(self.ttft)),
-            "e2e": _three(percentiles(self.e2e)),
-            "completion_tokens": self.tokens,
-            "throughput": self.throughput,
-            "cost": float(self.cost),
-        }
-
-
-def _three(found: Percentiles) -> dict[str, float | None]:
-    return {"p50": found.p50, "p95": found.p95, "p99": found.p99}
-
-
-class Board:
-    """The tallies of all backends, brought up to date from the proxy's admin API."""
-
-    def __init__(self, admin: str) -> None:
-        self._url = f"{admin}/api/requests"
-        self._seen: set[str] = set()
-        self.tallies = {site.name: Tally(site.decoding) for site in SITES}
-
-    async def update(self, session: aiohttp.ClientSession) -> None:
-        async with session.get(self._url, params={"limit": str(_PAGE)}) as response:
-            rows = orjson.loads(await response.read())["requests"]
-        fresh = [row for row in rows if row["id"] not in self._seen]
-        self._seen = {row["id"] for row in rows}
-        for row in reversed(fresh):
-            if row["backend"] in self.tallies:
-                self.tallies[row["backend"]].add(row)
-
-    def json(self) -> dict[str, Any]:
-        return {"backends": {name: tally.json() for name, tally in self.tallies.items()}}
-
-    @property
-    def sound(self) -> bool:
-        """Both backends were measured, and nothing failed."""
-        return all(tally.ok and not tally.failed for tally in self.tallies.values())
 
 
 @dataclass(frozen=True, slots=True)

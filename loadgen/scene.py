@@ -9,7 +9,8 @@ from rich.live import Live
 from rich.table import Table
 
 from .analysis.quantile import percentiles
-from .demo import Board, Proxy, Tally, View
+from .board import Board, Tally
+from .demo import Proxy, View
 
 _EVERY = 5.0  # seconds between two plain lines
 

@@ -19,7 +19,9 @@ import orjson
 import pytest
 
 from loadgen import demo, workload
-from loadgen.demo import SITES, Board, DemoFailed, Mix, Tally, View
+from loadgen.board import Board, Tally
+from loadgen.demo import DemoFailed, View
+from loadgen.mix import SITES, Mix
 from loadgen.simulator import Simulator
 
 COMMAND = [sys.executable, "-m", "loadgen.cli", "demo"]
