@@ -247,6 +247,12 @@ async def test_a_model_that_is_not_there_is_told(start: Start) -> None:
     assert said(found)["answers"] == ("bad", "x: 404: Model 'x' not found.")
 
 
+async def test_published_prices_are_told(start: Start) -> None:
+    row = {"id": "m", "pricing": {"prompt": "0.00000004", "completion": "0.00000015"}}
+    found = await examined(await start(llama, failing(200, {"data": [row]})) + "/v1")
+    assert said(found)["prices"] == ("ok", "published, per million: m 0.04 in, 0.15 out")
+
+
 async def test_without_a_configured_model_the_first_listed_one_is_asked(start: Start) -> None:
     found = await examined(await start(llama) + "/v1", models=("*",))
     assert said(found)["answers"][1].startswith("m in ")

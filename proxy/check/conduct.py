@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 from ..body import Path
+from ..catalog import Catalog
 from ..dialects import Dialect
 from ..dialects.parameters import TUTORIAL
 from ..meter import Price, Reading, grammar
@@ -66,9 +67,12 @@ async def _reach(probe: Probe, found: Findings, tell: Tell) -> str | None:
     if answer.status in (401, 402, 403):
         found.facts.append(findings.key(answer.status, probe.backend.secret is not None))
         return None
-    listed = _listed(answer.body) if answer.status == 200 else []
+    catalog = _catalog(answer.body) if answer.status == 200 else Catalog()
+    listed = catalog.models
     if listed:
         found.add("base URL", probe.target("/v1"))
+    if catalog.prices:
+        found.add("prices", f"published, per million: {'; '.join(map(_priced, catalog.prices[:5]))}")
     configured = probe.backend.named_models
     if listed:
         missing = [model for model in configured if model not in listed]
@@ -93,7 +97,7 @@ async def _better(probe: Probe) -> str | None:
             answer = await probe.get(f"{prefix}/models")
         except UpstreamFault:
             return None
-        if answer.status in (401, 403) or (answer.status == 200 and _listed(answer.body)):
+        if answer.status in (401, 403) or (answer.status == 200 and _catalog(answer.body).models):
             return f"{origin.scheme}://{origin.host}:{origin.port}{prefix}"
     return None
 
@@ -202,12 +206,12 @@ def _with(trial: Trial, **changes: Any) -> Trial:
     )
 
 
-def _listed(body: bytes) -> list[str]:
-    """The ids of a models answer."""
+def _catalog(body: bytes) -> Catalog:
     try:
-        doc = grammar.loads(body)
+        return Catalog.of(grammar.loads(body))
     except grammar.Unreadable:
-        return []
-    data: Any = doc.get("data") if isinstance(doc, Mapping) else doc
-    rows = data if isinstance(data, list) else []
-    return [str(row["id"]) for row in rows if isinstance(row, Mapping) and "id" in row]
+        return Catalog()
+
+
+def _priced(price: Price) -> str:
+    return f"{price.model} {price.input} in, {price.output} out"
