@@ -14,9 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import orjson
 import typer
@@ -24,31 +22,17 @@ import typer
 from proxy.meter.reading import Reading
 from proxy.upstream import Timeouts
 
-from . import document, folder, quality, runner, sandbox, workload
-from .analysis.level import Health, Level, Terms, level
-from .client import Query
+from . import document, folder, quality, runner, sandbox
+from .analysis.doubt import Health
+from .analysis.level import Level, Terms, level
 from .console import Screen
 from .folder import Folder
 from .identity import identify
 from .options import Options, Refused
+from .plan import Ask, prompts
 from .runner import Load, Run, Target
 from .schedule import Closed, Open, Recorded
 from .workload import Prompt, Question, Workload
-
-
-@dataclass(frozen=True)
-class Ask:
-    """The n-th request. Plain data: it goes to other processes as it is."""
-
-    work: Workload
-    question: Question
-    headers: tuple[tuple[bytes, bytes], ...] = ()
-
-    def __call__(self, n: int) -> Query:
-        question = self.question
-        body = question.body(self.work[n])
-        replaces = question.extra.get("diffusing") is True
-        return Query(body=body, model=question.model, stream=question.stream, replace=replaces, headers=self.headers)
 
 
 @dataclass(slots=True)
@@ -332,43 +316,6 @@ def say(bench: Bench, *, single: bool = False) -> None:
         if single and bench.levels:
             told = bench.levels[-1] | told
         typer.echo(orjson.dumps(document.plain(told)).decode())
-
-
-def prompts(spec: str, language: str, seed: int) -> list[Prompt]:
-    """`short,code`, `synthetic:500` or a file of JSON lines."""
-    languages = {"en": ("en",), "zh": ("zh",), "both": ("en", "zh")}.get(language)
-    if languages is None:
-        raise Refused(f"--language: en, zh or both, not {language!r}")
-    try:
-        if spec.startswith("synthetic:"):
-            return workload.synthetic(int(spec.removeprefix("synthetic:")), seed=seed)
-        names = [part.strip() for part in spec.split(",")]
-        if all(name in workload.KINDS for name in names):
-            return workload.builtin(names, languages)
-        if not Path(spec).is_file():
-            raise Refused(f"--prompts: {spec!r} is neither a file nor one of {', '.join(workload.KINDS)}, synthetic:N")
-        with Path(spec).open(encoding="utf-8") as lines:
-            return workload.read(lines, Path(spec).name)
-    except (ValueError, OSError) as error:
-        raise Refused(f"--prompts: {error}") from None
-
-
-def paced(options: Options, concurrency: int) -> Open | Closed:
-    """A closed loop, or as many requests a minute as the provider's token limit allows."""
-    if not options.otpm:
-        return Closed(concurrency)
-    # Every answer may be as long as max_tokens; the limit is kept even then.
-    return Open.at(options.otpm / 60 / max(1, options.max_tokens), "constant")
-
-
-def limits(options: Options, model: str, url: str) -> list[str]:
-    """Warned of before the load: providers' limits that it is about to meet."""
-    if options.otpm or "mercury" not in model.lower():
-        return []
-    host = urlsplit(url).hostname or ""
-    if host in ("localhost", "::1") or host.startswith("127."):
-        return []
-    return ["Mercury's free tier allows 10,000 output tokens a minute: --otpm 10000 paces the load to it"]
 
 
 def _place(schedule: Closed | Open | Recorded) -> str:

@@ -13,7 +13,8 @@ from typing import Any
 from proxy.meter.reading import Reading
 
 from .analysis.pairing import ratio
-from .bench import Ask, Measured
+from .bench import Measured
+from .plan import Ask
 from .quality import pass_rate
 
 KNOBS = ("steps", "width", "effort", "max_tokens", "concurrency")

@@ -1,30 +1,24 @@
 """`manometer compare A B`: two models, asked in pairs within one run, scenario by scenario; and which to take for what.
 
-1. Each question goes to both within moments, in an order that is drawn: whatever drifts, drifts for both.
-2. Each scenario has one metric that decides, because it is what someone waits for there; the others are told.
-3. "Undecided" is an answer. It stands wherever the interval holds 1, or the faster one is wrong more often.
+1. Each scenario has one metric that decides, because it is what someone waits for there; the others are told.
+2. "Undecided" is an answer. It stands wherever the interval holds 1, or the faster one is wrong more often.
 """
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import typer
 
-from proxy.meter.reading import Reading
-
 from . import document
-from .analysis.level import METRICS
-from .analysis.pairing import Decision, Ratio, decide, ratio, worst
-from .bench import Ask, Bench, Measured, limits, prompts, say, start
+from .analysis.pairing import Decision, decide
+from .bench import Bench, say, start
 from .options import Options, Refused, command
-from .quality import Score
+from .pairs import Side, interleave, judged, paired
+from .plan import Ask, limits, prompts
 from .runner import Run, Target
-from .strain import Strain
 from .workload import Workload
 
 _PANEL = "What is compared"
@@ -53,16 +47,6 @@ SCENARIOS = {
         Scenario("long reasoning", "reasoning", "e2e", 1024, extra={"reasoning_effort": "high"}),
     )
 }
-
-
-@dataclass(slots=True)
-class Side:
-    """One of the two."""
-
-    name: str
-    target: Target
-    ask: Ask
-    seen: list[tuple[int, Reading, bool]] = field(default_factory=list)
 
 
 def _option(*names: str, help: str, envvar: str | None = None) -> Any:
@@ -133,81 +117,6 @@ async def _scene(bench: Bench, scenario: Scenario, sides: Sequence[Side], pairs:
         del ratios["price"]  # nobody said what it costs
     bench.more["ratios"] += [document.ratio_of(r, scenario.name, names) for r in ratios.values()]
     return decide(scenario.name, names, ratios[scenario.decides], list(judged(found[0], found[1])))
-
-
-async def interleave(
-    sides: Sequence[Side],
-    pairs: int,
-    concurrency: int,
-    seed: int,
-    stop: asyncio.Event,
-    told: Callable[[Reading], None],
-    run: Run,
-) -> None:
-    """Ask both sides `pairs` questions; `concurrency` pairs at once, each side's turn first in half of them."""
-    strain = Strain()
-    strain.start()
-    clients = [side.target.client(strain.worst) for side in sides]
-    order = turns(pairs, seed)
-    numbers = iter(range(-min(concurrency, 2), pairs))  # a pair or two to warm up: the connections, the caches
-
-    async def worker() -> None:
-        for n in numbers:
-            if stop.is_set():
-                return
-            for which in order[n]:
-                side = sides[which]
-                reading = await clients[which].ask(side.ask(n % pairs), f"compare-{seed}-{n}-{which}")
-                side.seen.append((n % pairs, reading, n >= 0))
-                told(reading)
-
-    workers = asyncio.gather(*(worker() for _ in range(concurrency)))
-    stopped = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait((workers, stopped), return_when=asyncio.FIRST_COMPLETED)
-        if not workers.done():
-            run.interrupted = True
-            for client in clients:
-                client.leave()
-        await workers
-    finally:
-        workers.cancel()
-        stopped.cancel()
-        for client in clients:
-            await client.close()
-        strain.stop()
-    run.lag, run.cpu = strain.p99, strain.cpu
-
-
-def turns(pairs: int, seed: int) -> list[tuple[int, int]]:
-    """Who goes first in each pair: each side in half of them, in an order that is drawn."""
-    order = [(0, 1) if n % 2 else (1, 0) for n in range(pairs)]
-    random.Random(seed).shuffle(order)
-    return order
-
-
-def paired(metric: str, a: Measured, b: Measured) -> Ratio:
-    """b / a of one metric over the questions that both were asked; a failure counts as the worst."""
-    lower = METRICS[metric].lower_is_better
-
-    def value(reading: Reading) -> float | None:
-        return METRICS[metric].of(reading) if reading.outcome == "ok" else worst(lower)
-
-    both = _both(dict(a.readings), dict(b.readings))
-    return ratio(metric, ((value(left), value(right)) for left, right in both), lower_is_better=lower)
-
-
-def judged(a: Measured, b: Measured) -> Iterator[tuple[bool, bool]]:
-    """Whether each side's answer passed its check, for questions that have one."""
-    left: dict[int, Score] = a.scores
-    for n, score in b.scores.items():
-        first = left[n].passed if n in left else None
-        if first is not None and score.passed is not None:
-            yield first, score.passed
-
-
-def _both(a: dict[int, Reading], b: dict[int, Reading]) -> Iterator[tuple[Reading, Reading]]:
-    return ((a[n], b[n]) for n in a if n in b)
 
 
 def verdict(decisions: Sequence[Decision], labels: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from proxy.meter.reading import Reading
 
-from .analysis.level import METRICS
+from .analysis.metric import METRICS
 from .chart import sparkline
 
 _REFRESH = 0.5  # seconds: drawing more often would disturb the stamps

@@ -24,7 +24,8 @@ from proxy.meter.reading import Reading
 
 from .analysis import scaling, span
 from .analysis.interval import bootstrap, order_statistic
-from .analysis.level import METRICS, Level
+from .analysis.level import Level
+from .analysis.metric import METRICS
 from .analysis.pairing import Decision, Ratio
 
 SCHEMA = 1

@@ -26,7 +26,7 @@ import orjson
 
 from proxy.meter.reading import Reading
 
-from . import chart, report
+from . import chart, figures, report
 from .document import plain
 from .options import Refused
 
@@ -68,8 +68,8 @@ class Folder:
         """report.html, and its curves as files."""
         told = plain(document)
         self._replace("report.html", report.html([told]))
-        pictures = {c.id: chart.svg(c, standalone=True) for c in report.charts([told])}
-        if rows := report.bursts([told]):
+        pictures = {c.id: chart.svg(c, standalone=True) for c in figures.charts([told])}
+        if rows := figures.bursts([told]):
             pictures["bursts"] = chart.strips("How a typical answer comes", rows, standalone=True)
         for name, picture in pictures.items():
             self._replace(f"{name}.svg", picture)

@@ -9,8 +9,9 @@ import typer
 
 from . import document
 from .analysis.interval import repeats as spread
-from .bench import Ask, Bench, limits, say, start
+from .bench import Bench, say, start
 from .options import Options, Refused, command, numbers
+from .plan import Ask, limits
 from .schedule import Closed
 
 _PANEL = "How far"

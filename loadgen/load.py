@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from .bench import Ask, Bench, limits, paced, say, start
+from .bench import Bench, say, start
 from .options import Options, Refused, command
+from .plan import Ask, limits, paced
 from .schedule import Closed, Knot, Open
 
 _PANEL = "How much"

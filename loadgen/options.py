@@ -19,7 +19,7 @@ import typer
 from proxy.meter.cost import Price
 from proxy.upstream import Header
 
-from .analysis.level import METRICS
+from .analysis.metric import METRICS
 
 _SERVER, _ASK, _JUDGE, _RUN = "What is loaded", "What is asked", "How it is judged", "How it runs"
 

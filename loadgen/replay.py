@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from .bench import Ask, Bench, limits, say, start
+from .bench import Bench, say, start
 from .load import verdict
 from .options import Options, Refused, command
+from .plan import Ask, limits
 from .schedule import Recorded
 from .workload import Prompt, Workload, read
 

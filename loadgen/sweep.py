@@ -17,10 +17,11 @@ from typing import Annotated, Any
 import typer
 
 from . import blind, document
-from .bench import Ask, Bench, limits, paced, say, start
+from .bench import Bench, say, start
 from .cell import FIELDS, Cell, cell_of, grid, labels, mark
 from .folder import Folder
 from .options import Options, Refused, command, numbers
+from .plan import Ask, limits, paced
 
 _PANEL = "The grid (commas between values)"
 _STRICT = ((b"x-manometer-strict", b"1"),)

@@ -4,7 +4,8 @@ from math import inf
 
 import pytest
 
-from loadgen.analysis.level import Health, Terms, level, meets
+from loadgen.analysis.doubt import Health
+from loadgen.analysis.level import Terms, level, meets
 from proxy.meter.usage import NOTHING, Usage
 from tests.readings import failure, stream
 

@@ -5,6 +5,8 @@ One module for each kind of statement:
 - `quantile`: percentiles of raw values, and what failures do to them;
 - `interval`: how sure one can be of them;
 - `span`: which stretch of a run is measured, and the throughput in it;
+- `metric`: what is measured of one exchange, with its unit and which way is better;
+- `doubt`: what makes a level invalid, and what one must know to read it;
 - `level`: everything about one level of load, folded once;
 - `scaling`: levels -> the scalability law, its knee, and the capacity;
 - `pairing`: two backends asked in pairs -> a ratio, a verdict, a decision.
