@@ -17,9 +17,11 @@ import readings
 from cases import client
 from client import Load
 from contestants import Contestant
+from figures import Row, Section
 from upstream import Script
 
-_SPARE = 256
+_SPARE = 256  # open files for everything else
+_GAP = 4000  # milliseconds
 
 
 @dataclass(slots=True)
@@ -27,7 +29,6 @@ class Open:
     """What many open streams took. Bytes for each stream."""
 
     name: str
-    asked: int
     failed: int
     bytes: float  # of all processes of the proxy
     busiest: float  # of the process that grew most: the forwarder
@@ -47,7 +48,7 @@ def hold(contestant: Contestant, number: int, seconds: float) -> Open:
     """Open the streams, keep them for a while, read the memory, let them go."""
     before = {pid: process.resident(pid) for pid in contestant.pids}
     sources = tuple(f"127.0.0.{n}" for n in range(2, 6))  # four addresses: ports never run out
-    script = Script(100_000, 0, 0, 4000)
+    script = Script(100_000, 0, 0, _GAP)
     running = client(Load(contestant.port, script, connections=number, hold=True, sources=sources))
     assert running.stdout is not None
     running.stdout.readline()
@@ -56,7 +57,7 @@ def hold(contestant: Contestant, number: int, seconds: float) -> Open:
     counted = readings.in_flight(contestant) if contestant.admin else None
     out, _ = running.communicate()
     failed = sum(json.loads(out)["failed"].values())
-    found = Open(contestant.name, number, failed, sum(grown) / number, max(grown) / number, counted)
+    found = Open(contestant.name, failed, sum(grown) / number, max(grown) / number, counted)
     if contestant.admin:
         found.left = _left(contestant)
     return found
@@ -70,7 +71,7 @@ def _left(contestant: Contestant) -> int:
     return left
 
 
-def run(backend: int, folder: Path, number: int, seconds: float) -> list[Open]:
+def run(backend: int, folder: Path, number: int, seconds: float) -> Section:
     found = []
     for start in (contestants.nginx, contestants.manometer, contestants.naive):
         try:
@@ -81,4 +82,11 @@ def run(backend: int, folder: Path, number: int, seconds: float) -> list[Open]:
             found.append(hold(contestant, number, seconds))
         finally:
             contestant.stop()
-    return found
+    rows = [
+        Row("streams that broke", {one.name: f"{one.failed:,}" for one in found}),
+        Row("KiB for each, all processes", {one.name: f"{one.bytes / 1024:.1f}" for one in found}),
+        Row("  the process that grew most", {one.name: f"{one.busiest / 1024:.1f}" for one in found}),
+        Row("in flight by /metrics", {one.name: f"{one.in_flight:,}" for one in found if one.in_flight is not None}),
+        Row("  after all had gone", {one.name: f"{one.left:,}" for one in found if one.left is not None}),
+    ]
+    return Section(f"{number:,} open streams through one process, an event every {_GAP / 1000:g} s", rows)

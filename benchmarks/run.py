@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
 
 import contestants
 import disturbance
@@ -26,7 +25,7 @@ import readings
 import results
 from cases import CASES, Case, measure, warm
 from contestants import HERE, Contestant, NotThere
-from figures import Row, Samples, Section, quantile, section, spread
+from figures import Samples, Section, quantile, section
 from readings import Told
 from rich.console import Console
 
@@ -104,21 +103,25 @@ def _compete(plan: Plan, folder: Path, add: Callable[[Section], None], console: 
             _case(case, plan, running, backend, add)
         if plan.studies:
             ours = next(one for one in running if one.name == "manometer")
-            add(_scraping(disturbance.scrapes(ours, backend, plan.rounds, plan.seconds)))
+            add(disturbance.scrapes(ours, backend, plan.rounds, plan.seconds))
             for contestant in running[1:]:
                 contestant.stop()
-            add(_collector(disturbance.collections(backend, folder, plan.rounds, plan.seconds)))
-            add(_memory(memory.run(backend.port, folder, plan.streams, plan.held)))
+            add(disturbance.collections(backend, folder, plan.rounds, plan.seconds))
+            add(memory.run(backend.port, folder, plan.streams, plan.held))
     finally:
         for contestant in running:
             contestant.stop()
 
 
 def _contestants(backend: int, folder: Path, console: Console) -> list[Contestant]:
-    two = partial(contestants.manometer, workers=2, name="manometer, 2 workers")
-    starts = {"nginx": contestants.nginx, "manometer": contestants.manometer, "2 workers": two}
+    starts: dict[str, Callable[[int, Path], Contestant]] = {
+        "nginx": contestants.nginx,
+        "manometer": contestants.manometer,
+        "two workers": partial(contestants.manometer, workers=2, name="manometer, 2 workers"),
+        "naive": contestants.naive,
+    }
     running = []
-    for name, start in (starts | {"naive": contestants.naive} | contestants.PEERS).items():
+    for name, start in (starts | contestants.PEERS).items():
         try:
             running.append(start(backend, folder))
         except NotThere as why:
@@ -139,74 +142,10 @@ def _case(
                 said.setdefault(contestant.name, []).append(readings.told(contestant, sample.ids))
     found = section(case, samples)
     if said:
-        found.rows.append(_each("hold p99, ms", said, lambda told: quantile(told.holds, 99) * 1e3))
+        found.rows.append(readings.each("hold p99, ms", said, lambda told: quantile(told.holds, 99) * 1e3))
     add(found)
     if said:
-        add(_errors(case, said))
-
-
-def _each(what: str, said: dict[str, list[Told]], of: Callable[[Told], float], digits: int = 2) -> Row:
-    return Row(what, {name: spread([of(told) for told in runs], digits) for name, runs in said.items()})
-
-
-def _errors(case: Case, said: dict[str, list[Told]]) -> Section:
-    """The readings' TTFT against the backend's own clock, all rounds together."""
-    rows = []
-    for label, of in (("", lambda told: told.errors), ("perturbed: ", lambda told: told.perturbed)):
-        all_of = {name: [error for told in runs for error in of(told)] for name, runs in said.items()}
-        if any(all_of.values()):
-            rows.append(Row(f"{label}readings", {name: f"{len(errors):,}" for name, errors in all_of.items()}))
-            for q in (0, 50, 90, 99, 100):
-                cells = {name: f"{quantile(errors, q) * 1e3:.3f}" for name, errors in all_of.items() if errors}
-                rows.append(Row(f"{label}error p{q}, ms", cells))
-    rows.append(_each("event loop lag p50, ms", said, lambda told: quantile(told.lags, 50) * 1e3))
-    note = "Reading's first token minus the time at which the backend gave it to its socket."
-    return Section(f"{case.name}: error of the readings", rows, note)
-
-
-def _scraping(found: dict[str, list[Told]]) -> Section:
-    rows = [
-        _each(f"hold p{q}, ms", found, lambda told, q=q: quantile(told.holds, q) * 1e3, 3)  # type: ignore[misc]
-        for q in (50, 99, 100)
-    ]
-    return Section("64 streams, 5 ms apart, /metrics asked for each second", rows)
-
-
-def _collector(found: dict[str, dict[str, object]]) -> Section:
-    rows = [
-        Row("collections of the forwarder"),
-        Row("  longest, ms"),
-        Row("  all together, ms"),
-        Row("hold p99, ms"),
-        Row("hold p100, ms"),
-        Row("CPU per event, us"),
-    ]
-    for name, facts in found.items():
-        pauses: list[float] = facts["pauses"]  # type: ignore[assignment]
-        told: list[Told] = facts["told"]  # type: ignore[assignment]
-        cpu: list[float] = facts["cpu"]  # type: ignore[assignment]
-        cells = (
-            f"{len(pauses):,}",
-            f"{max(pauses, default=0.0) * 1e3:.1f}",
-            f"{sum(pauses) * 1e3:.1f}",
-            spread([quantile(one.holds, 99) * 1e3 for one in told]),
-            spread([quantile(one.holds, 100) * 1e3 for one in told]),
-            f"{median(cpu) * 1e6:.1f}",
-        )
-        for row, cell in zip(rows, cells, strict=True):
-            row.cells[name] = cell
-    return Section("64 streams, 5 ms apart: the forwarder's garbage collector, tuned or as Python has it", rows)
-
-
-def _memory(found: list[memory.Open]) -> Section:
-    rows = [
-        Row("streams that broke", {one.name: f"{one.failed:,}" for one in found}),
-        Row("KiB for each, all processes", {one.name: f"{one.bytes / 1024:.1f}" for one in found}),
-        Row("  the process that grew most", {one.name: f"{one.busiest / 1024:.1f}" for one in found}),
-        Row("in flight by /metrics", {one.name: f"{one.in_flight:,}" for one in found if one.in_flight is not None}),
-        Row("  after all had gone", {one.name: f"{one.left:,}" for one in found if one.left is not None}),
-    ]
-    return Section(f"{found[0].asked:,} open streams, an event every 4 s" if found else "open streams", rows)
+        add(readings.errors(case.name, said))
 
 
 if __name__ == "__main__":
