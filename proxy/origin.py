@@ -7,6 +7,8 @@ Name look-up, happy eyeballs (RFC 8305), TLS with verification, a client certifi
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import socket
 import ssl
 from collections.abc import Callable
@@ -19,6 +21,7 @@ from aiohappyeyeballs import start_connection
 
 _PORTS = {"http": 80, "https": 443}
 _HEAD_LIMIT = 16 * 1024
+_PLAIN = re.compile(r"[!-~]+")  # what may stand in a request's head
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +45,13 @@ class Origin:
         proxy: str | None = None,
         verify: bool = True,
     ) -> Origin:
-        """Raises ValueError, in one line, for what is no http(s) URL or no readable certificate."""
-        parts = urlsplit(url)
-        if parts.scheme not in _PORTS or not parts.hostname:
-            raise ValueError(f"not an http:// or https:// URL with a host: {url!r}")
-        if parts.query or parts.fragment or parts.username or parts.password:
-            raise ValueError("the URL must have no query, fragment, user or password (put the key under `key`)")
+        """Raises ValueError, in one line that starts with the argument's name."""
+        scheme, host, port, prefix = _parts("url", url)
+        through = cls(*_parts("proxy", proxy)) if proxy else None
+        if through is not None and through.scheme != "http":
+            raise ValueError("proxy: only http:// proxies (with CONNECT) are spoken to")
         return cls(
-            parts.scheme,
-            parts.hostname,
-            parts.port or _PORTS[parts.scheme],
-            parts.path.rstrip("/"),
-            _context(ca_file, client_cert, verify) if parts.scheme == "https" else None,
-            cls.of(proxy) if proxy else None,
+            scheme, host, port, prefix, _context(ca_file, client_cert, verify) if scheme == "https" else None, through
         )
 
     @property
@@ -66,7 +63,7 @@ class Origin:
         """The request target for a client's path, which starts with /v1: never doubled, never re-encoded."""
         if self.prefix and (path == "/v1" or path.startswith(("/v1/", "/v1?"))):
             path = self.prefix + path[3:]
-        return path.encode("ascii", "surrogateescape")
+        return path.encode("utf-8", "surrogateescape")
 
     async def connect(self, factory: Callable[[], asyncio.Protocol]) -> asyncio.Protocol:
         """Open a connection and hand it to a new protocol. Raises OSError and ssl.SSLError as they come."""
@@ -84,6 +81,20 @@ class Origin:
         return protocol
 
 
+def _parts(field: str, url: str) -> tuple[str, str, int, str]:
+    """Scheme, host, port and path of a base URL."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ValueError(f"{field}: not an http:// or https:// URL: {error}") from None
+    if parts.query or parts.fragment or "@" in parts.netloc:  # it may hold a secret, and is not shown
+        raise ValueError(f"{field}: must have no query, fragment, user or password (a backend's key goes under `key`)")
+    if parts.scheme not in _PORTS or not host or not _PLAIN.fullmatch(url):
+        raise ValueError(f"{field}: not an http:// or https:// URL with a host, in plain ASCII: {url!r}")
+    return parts.scheme, host, port or _PORTS[parts.scheme], parts.path.rstrip("/")
+
+
 async def _dial(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
     infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     sock = await start_connection(infos, happy_eyeballs_delay=0.25, interleave=1)
@@ -92,12 +103,15 @@ async def _dial(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket
 
 
 def _context(ca_file: Path | None, client_cert: Path | None, verify: bool) -> ssl.SSLContext:
+    field, path = "ca_file", ca_file
     try:
         context = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
         if client_cert:
+            field, path = "client_cert", client_cert
             context.load_cert_chain(str(client_cert))
-    except (OSError, ssl.SSLError) as error:
-        raise ValueError(f"cannot read the certificate file: {error}") from None
+    except OSError as error:  # ssl's own errors are among them
+        why = error.reason if isinstance(error, ssl.SSLError) else error.strerror
+        raise ValueError(f"{field}: {path} cannot be used: {why or 'it holds no PEM certificate'}") from None
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -135,13 +149,19 @@ class _Tunnel(asyncio.Protocol):
 
 async def _through(proxy: Origin, origin: Origin, factory: Callable[[], asyncio.Protocol]) -> asyncio.Protocol:
     loop = asyncio.get_running_loop()
-    tunnel = cast(_Tunnel, await proxy.connect(lambda: _Tunnel(loop)))
+    try:
+        tunnel = cast(_Tunnel, await proxy.connect(lambda: _Tunnel(loop)))
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+        raise ConnectionError(f"the outbound proxy {proxy.host}:{proxy.port}: {why}") from error
     assert tunnel.transport is not None
     transport: asyncio.Transport = tunnel.transport
     try:
         host = f"[{origin.host}]" if ":" in origin.host else origin.host
         transport.write(f"CONNECT {host}:{origin.port} HTTP/1.1\r\nHost: {host}:{origin.port}\r\n\r\n".encode())
         await tunnel.open
+        if transport.is_closing():
+            raise ConnectionError("the outbound proxy closed the connection")
         protocol = factory()
         if origin.tls is None:
             transport.set_protocol(protocol)

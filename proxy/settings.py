@@ -151,10 +151,7 @@ class Backend(_Frozen):
 
     @model_validator(mode="after")
     def _reachable(self) -> Self:
-        try:
-            _ = self.origin
-        except ValueError as error:
-            raise ValueError(f"url: {error}" if "URL" in str(error) else str(error)) from None
+        _ = self.origin  # raises ValueError, and names the field
         return self
 
     @cached_property
