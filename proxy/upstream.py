@@ -79,7 +79,6 @@ class Call:
         "_connection",
         "_paused",
         "_pool",
-        "_timer",
         "_waiting",
         "connect",
         "gone",
@@ -392,8 +391,9 @@ class Pool:
 
     async def close(self) -> None:
         self._closed = True
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        for timer in (self._sweeper, self._guard):
+            if timer is not None:
+                timer.cancel()
         closing = UpstreamFault("internal", "closing", "the connections to the backend are being closed")
         for task, call in list(self._retries.items()):
             if task.cancel() and not call.gone:

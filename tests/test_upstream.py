@@ -495,24 +495,23 @@ async def test_pause_stops_reading_and_resume_goes_on() -> None:
     await bench.pool.close()
 
 
-# -- time limits: the clock is the test's, the loop's own timers only look -------------------------
+# -- time limits: the clock is the test's ----------------------------------------------------------
 
 
-async def ticks(bench: Bench, call: Call, seconds: float) -> None:
-    """The clock moves on, and the timer looks."""
+async def ticks(bench: Bench, seconds: float) -> None:
+    """The clock moves on, and every call under way is looked at."""
     bench.now += seconds
-    if call._timer is not None:
-        call._timer.cancel()
-        call._watch()
+    for call in list(bench.pool._calls):
+        call.check(bench.now)
 
 
 async def test_the_first_output_is_waited_for_no_longer_than_its_limit() -> None:
     bench = Bench()
     heard, connection, wire, call = await bench.send()
-    await ticks(bench, call, 119.0)
+    await ticks(bench, 119.0)
     connection.data_received(events() + piece(b": ping\n\n"))
     assert heard.end == ""
-    await ticks(bench, call, 1.0)
+    await ticks(bench, 1.0)
     assert (heard.end, wire.closed) == ("timeout_first_output", True)
     assert "120 s" in heard.fault.message
 
@@ -523,10 +522,10 @@ async def test_after_the_first_output_silence_is_limited() -> None:
     connection.data_received(events() + piece(b"data: a\n\n"))
     call.output()
     for _ in range(4):
-        await ticks(bench, call, 119.0)
+        await ticks(bench, 119.0)
         connection.data_received(piece(b": ping\n\n"))
     assert heard.end == ""
-    await ticks(bench, call, 120.0)
+    await ticks(bench, 120.0)
     assert (heard.end, wire.closed) == ("timeout_idle", True)
 
 
@@ -536,10 +535,10 @@ async def test_the_whole_exchange_is_limited() -> None:
     connection.data_received(events() + piece(b"data: a\n\n"))
     call.output()
     for _ in range(6):
-        await ticks(bench, call, 99.0)
+        await ticks(bench, 99.0)
         connection.data_received(piece(b"data: b\n\n"))
     assert heard.end == ""
-    await ticks(bench, call, 6.0)
+    await ticks(bench, 6.0)
     assert (heard.end, wire.closed) == ("timeout_total", True)
 
 
@@ -549,12 +548,12 @@ async def test_who_is_paused_by_a_slow_client_is_not_idle() -> None:
     connection.data_received(events() + piece(b"data: a\n\n"))
     call.output()
     call.pause()
-    await ticks(bench, call, 200.0)
+    await ticks(bench, 200.0)
     assert heard.end == ""
     call.resume()
-    await ticks(bench, call, 119.0)
+    await ticks(bench, 119.0)
     assert heard.end == ""
-    await ticks(bench, call, 2.0)
+    await ticks(bench, 2.0)
     assert heard.end == "timeout_idle"
 
 
@@ -562,19 +561,20 @@ async def test_without_limits_nothing_is_limited() -> None:
     bench = Bench()
     bench.pool.timeouts = Timeouts(None, None, None, None)
     heard, connection, _, call = await bench.send()
-    await ticks(bench, call, 1e6)
+    await ticks(bench, 1e6)
     call.output()
-    await ticks(bench, call, 1e6)
+    await ticks(bench, 1e6)
     connection.data_received(whole(b"at last"))
     assert (heard.body, heard.end) == (b"at last", "end")
     await bench.pool.close()
 
 
-async def test_an_ended_call_leaves_no_timer() -> None:
+async def test_an_ended_call_is_watched_no_longer() -> None:
     bench = Bench()
-    _, connection, _, call = await bench.send()
+    _, connection, _, _ = await bench.send()
+    assert bench.pool._calls
     connection.data_received(whole(b"x"))
-    assert call._timer is None
+    assert not bench.pool._calls
     await bench.pool.close()
 
 
