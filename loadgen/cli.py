@@ -26,6 +26,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "check",
         "Ask each backend what it can do: key, address, models, stream, and whether parameters have an effect.",
     ),
+    "requests": (
+        "proxy.cli",
+        "requests",
+        "List what a running proxy measured last, newest first; with an ID: one request, arrival by arrival.",
+    ),
     "load": ("loadgen.load", "load", "Load one server at one level and say how it did."),
     "ladder": (
         "loadgen.ladder",

@@ -72,6 +72,27 @@ def check(
     raise typer.Exit(0 if usable else 1)
 
 
+@app.command()
+def requests(
+    id: Annotated[str | None, typer.Argument(help="Of one request: everything measured of it")] = None,
+    admin: Annotated[
+        str | None, typer.Option(help="The running proxy's admin address; default: the configuration's listen.admin")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, newest first")] = 20,
+    config: ConfigOption = None,
+    json: Annotated[bool, typer.Option("--json", help="As JSON on standard output")] = False,
+) -> None:
+    """List what a running proxy measured last, newest first; with an ID: one request, arrival by arrival."""
+    from . import listing
+    from .settings import ConfigError, load
+
+    try:
+        where = admin or load(config).listen.admin
+        listing.show(where, id, limit, json)
+    except (ConfigError, listing.NoAnswer) as error:
+        raise fail(str(error)) from None
+
+
 def main() -> None:
     app()
 

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from . import routes, settings, workers
 from .admin import LOOPBACK, make_admin
+from .discovery import discover
 from .exporter import Exporter, Pair, render
 from .gateway import table
 from .journal import Journal
@@ -97,11 +98,12 @@ class Main:
             await self._runner.cleanup()
         self.journal.say("stopped")
 
-    def reload(self) -> None:
-        before = self.config
-        self.config = workers.reread(self.path, before, self.journal, settings.load)
-        if self.config is before:
+    async def reload(self) -> None:
+        """Read the configuration again; one that can't be used changes nothing."""
+        read = workers.reread(self.path, self.config, self.journal, settings.load)
+        if read is self.config:
             return
+        self.config = await _discovered(read, self.journal)
         self.crew.reload(self.config)
         self.exporter.configure(pairs(self.config))
         self.ring.configure(rows(self.config))
@@ -154,10 +156,28 @@ def _resident(pid: int) -> int:
 
 async def serve(config: Settings, path: Path | None) -> None:
     """Until SIGTERM or SIGINT. Raises PortTaken."""
-    main = Main(config, path)
-    workers.on_signals(asyncio.get_running_loop(), main.stopping.set, main.reload)
+    journal = Journal()
+    main = Main(await _discovered(config, journal), path, journal)
+    reloads = asyncio.Queue[None]()
+    workers.on_signals(asyncio.get_running_loop(), main.stopping.set, lambda: reloads.put_nowait(None))
+    reloading = asyncio.create_task(_reload(main, reloads))
     await main.start()
     try:
         await main.stopping.wait()
     finally:
+        reloading.cancel()
         await main.stop()
+
+
+async def _reload(main: Main, reloads: asyncio.Queue[None]) -> None:
+    """One at a time, in the order of the signals."""
+    while True:
+        await reloads.get()
+        await main.reload()
+
+
+async def _discovered(config: Settings, journal: Journal) -> Settings:
+    config, silent = await discover(config)
+    for line in silent:
+        journal.say("not_discovered", reason=line)
+    return config
