@@ -40,6 +40,8 @@ def events(draw: st.DrawFn) -> bytes:
         template(escaped).replace(b"\n\n", b"\r\n\r\n"),
         template(escaped).replace(b"data: ", b"data:"),
         template(escaped, tail=',"usage":null'),
+        template(escaped).replace(b"content", b"reasoning"),
+        template(escaped).replace(b"content", b"reasoning"),
         template(escaped, tail=f',"usage":{{"completion_tokens":{draw(st.integers(0, 9))}}}'),
         template(escaped).replace(b'"m"', b'"other"'),
         template("\0").replace(b"\0", draw(st.binary(max_size=4))),
@@ -159,6 +161,7 @@ def test_plain_events_go_the_short_way() -> None:
     assert short([template(word) for word in words]) == 119
     assert short([template(word, tail=',"usage":null') for word in words]) == 119
     assert short([wire.event({"choices": [{"index": 0, "text": word}]}) for word in words]) == 119
+    assert short([wire.chunk(wire.say(reasoning_content=word)) for word in words]) == 119
 
 
 def test_a_stream_whose_envelope_changes_slowly_is_learned_again() -> None:

@@ -82,6 +82,16 @@ def test_a_read_that_is_not_one_such_event_is_left(plain: Plain, chunk: bytes) -
     assert taken(plain, chunk) == 0
 
 
+def test_reasoning_is_learned_as_reasoning() -> None:
+    plain = Plain()
+    assert not plain.reasoning
+    assert learn(plain, data("Think").replace(b"content", b"reasoning_content"))
+    assert plain.reasoning
+    assert plain.match_data(Event(b"", data("more").replace(b"content", b"reasoning_content"))) == 4
+    assert learn(plain, data("Hi"))
+    assert not plain.reasoning
+
+
 def test_a_named_event_is_left(plain: Plain) -> None:
     assert plain.match_data(Event(b"error", data("a"))) == 0
 
@@ -99,7 +109,7 @@ UNFIT = {
     "listed tokens": BEFORE + b'a"},"logprobs":{"content":[{}]}}]}',
     "an error": BEFORE + b'a"}}],"error":"x"}',
     "a warning": BEFORE + b'a"}}],"warning":"x"}',
-    "reasoning": BEFORE.replace(b"content", b"reasoning") + b"a" + AFTER,
+    "text and reasoning": BEFORE + b'a","reasoning":"b"}}]}',
     "no text": data(""),
     "text that is escaped": data("\\n"),
     "text that also stands elsewhere": data("c1"),

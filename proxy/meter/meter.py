@@ -138,9 +138,12 @@ class Meter:
         plain = self._plain
         if chunk.startswith(plain.before) and (size := plain.match(chunk)):
             self._data_events += 1
-            self.arrivals.append(at - self._received, size)
-            if self._keep_text:
-                self._text.append(plain.text(chunk))
+            if plain.reasoning:
+                self.arrivals.append(at - self._received, 0, size)
+            else:
+                self.arrivals.append(at - self._received, size)
+                if self._keep_text:
+                    self._text.append(plain.text(chunk))
         elif self._way != "pass":
             self._read(chunk, at)
 
@@ -200,7 +203,11 @@ class Meter:
                 break
             if size := self._plain.match_data(event):
                 self._data_events += 1
-                count, answer, tokens = count + 1, answer + size, None
+                count, tokens = count + 1, None
+                if self._plain.reasoning:
+                    reasoning += size
+                    continue
+                answer += size
                 if self._keep_text:
                     self._text.append(self._plain.text_of(event.data))
                 continue

@@ -1,4 +1,4 @@
-"""The short way for the commonest event: one more piece of plain text, all else as in the event before.
+"""The short way for the commonest event: one more piece of text or reasoning, all else as in the event before.
 
 A stream repeats itself: `{"id":…,"choices":[{"index":0,"delta":{"content":"` + a few letters + the same end.
 Once the long way has read such an event, the bytes before and after its text are remembered. An event
@@ -33,10 +33,12 @@ class Plain:
         "_to",
         "_tries",
         "before",
+        "reasoning",
     )
 
     def __init__(self, tries: int = TRIES) -> None:
         self.before = _NEVER  # a whole read that holds one event starts with these bytes; _NEVER: not now
+        self.reasoning = False  # whether the text is reasoning
         self._start = _NEVER  # what `before` is when a read may be taken whole
         self._after = b""
         self._from, self._to = 0, 0  # where such a read holds its text
@@ -83,13 +85,14 @@ class Plain:
         if not self._tries or event.name or not _is_plain(delta):
             return False
         self._tries -= 1
-        text = delta.answer.encode(errors="surrogatepass")
+        text = (delta.answer or delta.reasoning).encode(errors="surrogatepass")
         if not _printable(text) or event.data.count(b'"' + text + b'"') != 1:
             return False
         before, _, after = event.data.partition(b'"' + text + b'"')
         before, after = before + b'"', b'"' + after
         if b"\n" in before + after or not _same(before + _PROBE.encode() + after, delta):
             return False
+        self.reasoning = bool(delta.reasoning)
         self._data_before, self._data_after = before, after
         self._start, self._after = b"data: " + before, after + b"\n\n"
         self._from, self._to = len(self._start), -len(self._after)
@@ -108,8 +111,18 @@ def _printable(text: bytes) -> int:
 
 
 def _is_plain(delta: Delta) -> bool:
-    """Text, and nothing that would have to be taken from each event anew."""
-    return bool(delta.answer) and delta == Delta(answer=delta.answer, model=delta.model, choices=delta.choices)
+    """Text or reasoning, and nothing that would have to be taken from each event anew."""
+    return bool(delta.answer) != bool(delta.reasoning) and delta == _alone(delta, delta.answer or delta.reasoning)
+
+
+def _alone(delta: Delta, text: str) -> Delta:
+    """The same event with this text, if it says nothing else."""
+    alone = Delta(model=delta.model, choices=delta.choices)
+    if delta.reasoning:
+        alone.reasoning = text
+    else:
+        alone.answer = text
+    return alone
 
 
 def _same(data: bytes, delta: Delta) -> bool:
@@ -117,4 +130,4 @@ def _same(data: bytes, delta: Delta) -> bool:
         probe = grammar.read_event(data, b"", replace=False)
     except Unreadable:
         return False
-    return probe == Delta(answer=_PROBE, model=delta.model, choices=delta.choices)
+    return probe == _alone(delta, _PROBE)

@@ -79,10 +79,10 @@ class Arrivals(Sequence[Arrival]):
         hold = _NAN if row.hold is None else row.hold
         self._append(_ROW.pack(*row[:6], tokens, hold))
 
-    def append(self, at: float, answer: int, _pack: Callable[..., bytes] = _ROW.pack) -> None:
-        """The common row, without building it: one event of plain answer text."""
+    def append(self, at: float, answer: int, reasoning: int = 0, _pack: Callable[..., bytes] = _ROW.pack) -> None:
+        """The common row, without building it: one event of plain text."""
         cells = self._cells
-        cells.frombytes(_pack(at, 1.0, answer, 0.0, 0.0, 0.0, _NAN, _NAN))
+        cells.frombytes(_pack(at, 1.0, answer, reasoning, 0.0, 0.0, _NAN, _NAN))
         if len(cells) == self._full:
             self._halve()
 
