@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-_WIDE = 120  # columns of a terminal that has room for the ids
+_WIDE = 120  # columns of a terminal that has room for costs and ids
 
 
 class NoAnswer(Exception):
@@ -58,12 +58,10 @@ def _list(console: Console, rows: list[Mapping[str, Any]]) -> None:
         return console.print("No requests yet.")
     wide = console.width >= _WIDE
     table = Table(caption="seconds, tokens, tokens per second; newest first", box=SIMPLE_HEAD)
-    for column in ("at", "backend", "model", "outcome"):
-        table.add_column(column, no_wrap=True)
-    for column in ("ttft", "e2e", "tokens", "rate", "cost"):
+    for column, least in (("at", 8), ("backend", 8), ("model", 12), ("outcome", 12)):
+        table.add_column(column, min_width=least, no_wrap=True)
+    for column in ("ttft", "e2e", "tokens", "rate", *(("cost", "id") if wide else ())):
         table.add_column(column, justify="right", no_wrap=True)
-    if wide:
-        table.add_column("id", no_wrap=True)
     for row in rows:
         table.add_row(
             datetime.fromtimestamp(row["started_at"]).strftime("%H:%M:%S"),
@@ -74,8 +72,7 @@ def _list(console: Console, rows: list[Mapping[str, Any]]) -> None:
             _number(row["e2e"], 3),
             _number(row["tokens"]["completion"], 0),
             _number(row["e2e_rate"], 1),
-            row["cost"] or "-",
-            *([row["id"]] if wide else []),
+            *([row["cost"] or "-", row["id"]] if wide else []),
         )
     console.print(table)
     return None
