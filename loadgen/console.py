@@ -24,6 +24,7 @@ from .chart import sparkline
 
 _REFRESH = 0.5  # seconds: drawing more often would disturb the stamps
 _WINDOW = 50  # readings that a rolling number is taken of
+_CELLS = 60  # characters of a picture
 _SHOWN = 4  # backends of which the terminal shows an answer
 _ROWS = ("ttft", "ttfa", "e2e", "t90", "decode_rate", "e2e_rate", "tpot", "burst", "largest_gap")
 
@@ -127,17 +128,18 @@ def tables(document: Mapping[str, Any]) -> list[Table]:
 
 
 def pictures(name: str, shown: Mapping[str, Any]) -> list[str]:
-    """A backend in two lines of text: tokens over the run, and its typical answer's silence and bursts."""
+    """A backend in a few lines: its typical answer's silence and bursts, and its tokens over the run."""
     lines = []
-    if spark := sparkline(shown.get("tokens_over_time") or ()):
-        lines.append(f"{name}  tokens over the run   {spark}")
     if strip := shown.get("strip"):
-        cells = [0.0] * 60
+        end = strip["end"] or 1.0
+        cells = [0.0] * _CELLS
         for at, tokens in strip["bars"]:
-            cells[min(59, int(at / (strip["end"] or 1) * 60))] += tokens
-        silent = min(59, int(strip["ttft"] / (strip["end"] or 1) * 60))
-        told = f"{strip['ttft'] * 1000:.0f} ms silence, {len(strip['bars'])} bursts, {strip['end'] * 1000:.0f} ms"
-        lines.append(f"{name}  a typical answer      {'·' * silent}{sparkline(cells)[silent:]}  {told}")
+            cells[min(_CELLS - 1, int(at / end * _CELLS))] += tokens
+        silent = min(_CELLS - 1, int(strip["ttft"] / end * _CELLS))
+        told = f"{_ms(strip['ttft'])} ms silence, {len(strip['bars'])} bursts, {_ms(end)} ms in all"
+        lines += [f"{name}: {told}", f"  an answer  {'·' * silent}{sparkline(cells)[silent:]}"]
+    if spark := sparkline(shown.get("tokens_over_time") or ()):
+        lines.append(f"  the run    {spark}")
     return lines
 
 
