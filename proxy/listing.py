@@ -57,11 +57,11 @@ def _list(console: Console, rows: list[Mapping[str, Any]]) -> None:
     if not rows:
         return console.print("No requests yet.")
     wide = console.width >= _WIDE
-    table = Table(caption="seconds, tokens, tokens per second; newest first", box=SIMPLE_HEAD)
-    for column, least in (("at", 8), ("backend", 8), ("model", 12), ("outcome", 12)):
-        table.add_column(column, min_width=least, no_wrap=True)
+    table = Table(caption="seconds, tokens, tokens per second; newest first", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for column in ("at", "backend", "model", "outcome"):
+        table.add_column(column, no_wrap=True, min_width=8)
     for column in ("ttft", "e2e", "tokens", "rate", *(("cost", "id") if wide else ())):
-        table.add_column(column, justify="right", no_wrap=True)
+        table.add_column(column, justify="right", no_wrap=True, min_width=6)
     for row in rows:
         table.add_row(
             datetime.fromtimestamp(row["started_at"]).strftime("%H:%M:%S"),
