@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import tomllib
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from .dialects import Dialect, DialectError, resolve
 from .meter import Book, Price
@@ -35,13 +36,26 @@ class ConfigError(ValueError):
 
 
 def _secret(value: Any) -> Any:
-    """`env:NAME` is the value of that variable."""
+    """`env:NAME` is the value of that variable. A line break at the end, as files have one, is no part of a key."""
     if isinstance(value, str) and value.startswith("env:"):
         name = value[4:]
         if not os.environ.get(name):
             raise ValueError(f"the environment variable {name} is not set: set it, or write another key")
-        return os.environ[name]
+        value = os.environ[name]
+    if isinstance(value, str):
+        value = value.strip()
+        if not value.isprintable():
+            raise ValueError("a key goes into a header: it can hold no line breaks or control characters")
     return value
+
+
+def _moment(value: Any) -> datetime | None:
+    """A day is its midnight; a time without a zone is UTC."""
+    try:
+        moment = datetime.fromisoformat(str(value))
+    except ValueError:
+        raise ValueError("write a day such as 2026-09-08, or a time such as 2026-09-08T12:00:00Z") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 Secret = Annotated[SecretStr, BeforeValidator(_secret)]
@@ -50,7 +64,7 @@ Seconds = Annotated[float, Field(gt=0)]
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Listen(_Frozen):
@@ -72,7 +86,7 @@ class Listen(_Frozen):
 def address(text: str, name: str = "address") -> tuple[str, int]:
     """`host:port` -> (host, port). Raises ValueError in one line."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise ValueError(f"{name}: write HOST:PORT, such as 127.0.0.1:8080, not {text!r}")
     return host.strip("[]"), int(port)
 
@@ -99,7 +113,7 @@ class PriceRow(_Frozen):
     """What a model costs from a day on, per million tokens."""
 
     model: str = Field(min_length=1)
-    start: date | datetime | None = Field(default=None, alias="from")
+    start: Annotated[datetime | None, BeforeValidator(_moment)] = Field(default=None, alias="from")
     input: Decimal = Field(ge=0)
     cached_input: Decimal | None = Field(default=None, ge=0)
     output: Decimal = Field(ge=0)
@@ -109,19 +123,12 @@ class PriceRow(_Frozen):
     def price(self) -> Price:
         return Price(
             model=self.model,
-            start=_epoch(self.start),
+            start=self.start.timestamp() if self.start else 0.0,
             input=self.input,
             output=self.output,
             cached_input=self.cached_input,
             currency=self.currency,
         )
-
-
-def _epoch(start: date | datetime | None) -> float:
-    if start is None:
-        return 0.0
-    moment = start if isinstance(start, datetime) else datetime(start.year, start.month, start.day)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 _DIFFUSION_DIALECTS = frozenset({"mercury", "tutorial", "dlmserve", "dfastllm", "ollada"})
@@ -262,6 +269,7 @@ class Settings(BaseSettings):
         takers = [name for name, backend in self.backends.items() if "*" in backend.models]
         if len(takers) > 1:
             raise ValueError(f'backends: only one may take every model ("*"), not {" and ".join(takers)}')
+        self._check_names()
         for name, route in self.routes.items():
             self._check_route(name, route)
         self._check_exposure()
@@ -280,6 +288,22 @@ class Settings(BaseSettings):
     def dialect(self, backend: Backend) -> Dialect:
         """The backend's dialect with its overrides. Raises DialectError."""
         return resolve(backend.dialect, self.dialects, backend.fields)
+
+    def _check_names(self) -> None:
+        """Backends' names become labels and headers, and stand before the slash in `backend/model`."""
+        for name in self.backends:
+            if not re.fullmatch(r"[\w.-]+", name):
+                raise ValueError(f"backends.{name!r}: a backend's name is of letters, digits, '.', '-' and '_'")
+        for section, names in (("routes", self.routes), ("clients", self.clients)):
+            for name in names:
+                if not name or not name.isprintable():
+                    raise ValueError(f"{section}.{name!r}: a name needs characters that can be printed")
+        keys: set[str] = set()
+        for name, key in self.clients.items():
+            secret = key.get_secret_value()
+            if not secret or secret in keys:
+                raise ValueError(f"clients.{name}: {'is the key of another client' if secret else 'is an empty key'}")
+            keys.add(secret)
 
     def _check_route(self, name: str, route: Route) -> None:
         targets = [("split", t) for t in route.split] + [("fallback", t) for t in route.fallback]
@@ -313,6 +337,8 @@ def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> 
         return Settings(**tree)
     except ValidationError as error:
         raise ConfigError("\n".join(_lines(error, named))) from None
+    except SettingsError as error:
+        raise ConfigError(f"the environment: {error}: write JSON") from None
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -507,7 +507,7 @@ async def ticks(bench: Bench, seconds: float) -> None:
 
 async def test_the_first_output_is_waited_for_no_longer_than_its_limit() -> None:
     bench = Bench()
-    heard, connection, wire, call = await bench.send()
+    heard, connection, wire, _ = await bench.send()
     await ticks(bench, 119.0)
     connection.data_received(events() + piece(b": ping\n\n"))
     assert heard.end == ""
