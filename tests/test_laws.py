@@ -242,4 +242,4 @@ def test_a_meter_holds_no_more_than_its_cap() -> None:
     meter.head(0.0, 200, "text/event-stream")
     for number in range(10_000):
         meter.feed(wire.text("word"), number * 0.01)
-        assert len(meter.arrivals) < 100
+        assert len(meter.arrivals) <= 100

@@ -379,7 +379,7 @@ def test_a_body_over_the_limit_is_not_kept() -> None:
 
 def test_more_arrivals_than_the_cap_are_merged_and_noted() -> None:
     reading = read(*((0.01 * n, text("word")) for n in range(100)), (1.0, END), cap=10)
-    assert len(reading.arrivals) < 10
+    assert len(reading.arrivals) <= 10
     assert sum(reading.arrivals.column("answer")) == 400
     assert (reading.ttft, reading.arrivals[-1].at) == (0.0, 0.99)
     assert reading.notes == ("arrivals merged pairwise: more came than the meter keeps",)

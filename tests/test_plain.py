@@ -28,6 +28,7 @@ def plain() -> Plain:
 
 
 def taken(plain: Plain, chunk: bytes) -> int:
+    """As the meter does it."""
     return plain.match(chunk) if chunk.startswith(plain.before) else 0
 
 
@@ -99,6 +100,8 @@ def test_a_named_event_is_left(plain: Plain) -> None:
 def test_no_read_is_taken_whole_while_an_event_is_unfinished(plain: Plain) -> None:
     plain.ready(False)
     assert taken(plain, b"data: " + data("a") + b"\n\n") == 0
+    for start in (b"", b"\xff\xff", b"\x00"):
+        assert taken(plain, start + b"x" * 200 + AFTER + b"\n\n") == 0
     plain.ready(True)
     assert taken(plain, b"data: " + data("a") + b"\n\n") == 1
 

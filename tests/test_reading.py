@@ -67,8 +67,8 @@ def test_merging_keeps_sums_ends_and_the_first_answer(rows: list[Arrival], cap: 
     merged, whole = Arrivals(cap), Arrivals.of(*rows)
     for row in rows:
         merged.add(row)
-        assert len(merged) < cap
-    assert merged.merged is (len(rows) >= cap)
+        assert len(merged) <= cap
+    assert merged.merged is (len(rows) > cap)
     for name in ("events", "answer", "reasoning", "tool"):
         assert sum(merged.column(name)) == sum(whole.column(name))
     assert merged[0] == whole[0]
@@ -91,7 +91,8 @@ def test_merging_does_not_change_the_decode_rate(sizes: list[int]) -> None:
 
 def test_a_pair_is_there_when_its_later_half_is() -> None:
     arrivals = Arrivals(8)
-    for number in range(8):
+    for number in range(9):
+        assert not arrivals.merged
         arrivals.append(float(number), 1)
     assert [(row.at, row.answer, row.events) for row in arrivals] == [
         (0.0, 1, 1),
@@ -99,14 +100,15 @@ def test_a_pair_is_there_when_its_later_half_is() -> None:
         (4.0, 2, 2),
         (6.0, 2, 2),
         (7.0, 1, 1),
+        (8.0, 1, 1),
     ]
 
 
 def test_tokens_of_a_pair_are_unknown_when_one_half_is() -> None:
     arrivals = Arrivals(8)
-    for number, tokens in enumerate([1, 1, 1, 1, None, 1, 1, 1]):
+    for number, tokens in enumerate([1, 1, 1, 1, None, 1, 1, 1, 1]):
         arrivals.add(Arrival(float(number), 1, 1, 0, 0, False, tokens, None))
-    assert [row.tokens for row in arrivals] == [1, 2, None, 2, 1]
+    assert [row.tokens for row in arrivals] == [1, 2, None, 2, 1, 1]
 
 
 READING = Reading(

@@ -169,8 +169,10 @@ def _completion(doc: dict[str, Any], member: str, replace: bool) -> Delta:
         else:
             delta.answer += answer
         delta.reasoning += _text(body.get("reasoning_content")) or _text(body.get("reasoning"))
-        _tools(body, index, delta)
-        delta.tokens = _listed(choice, delta.tokens)
+        if body.get("tool_calls") or body.get("function_call"):
+            _tools(body, index, delta)
+        if choice.get("logprobs") or choice.get("token_ids"):
+            delta.tokens = _listed(choice, delta.tokens)
         if finish := _name(choice.get("finish_reason")):
             delta.finishes[index] = finish
             if finish == "error" and delta.fault is None:

@@ -13,7 +13,7 @@ from . import grammar
 from .grammar import Delta, Unreadable
 from .sse import Event
 
-_NEVER = b"\xff\xff"  # no event starts with these bytes: they are no UTF-8
+_NEVER = ()  # nothing starts with one of no prefixes
 _PROBE = "manometer"
 TRIES = 4  # of a stream whose events share nothing (a new id each), the rest goes the long way
 _WORTH = 16  # what served so many events was worth learning, and so will be what comes after it
@@ -37,12 +37,14 @@ class Plain:
     )
 
     def __init__(self, tries: int = TRIES) -> None:
-        self.before = _NEVER  # a whole read that holds one event starts with these bytes; _NEVER: not now
+        self.before: bytes | tuple[()] = (
+            _NEVER  # a whole read that holds one event starts with these bytes; _NEVER: not now
+        )
         self.reasoning = False  # whether the text is reasoning
-        self._start = _NEVER  # what `before` is when a read may be taken whole
+        self._start: bytes | tuple[()] = _NEVER  # what `before` is when a read may be taken whole
         self._after = b""
         self._from, self._to = 0, 0  # where such a read holds its text
-        self._data_before = _NEVER
+        self._data_before: bytes | tuple[()] = _NEVER
         self._data_after = b""
         self._most = self._tries = tries
         self._seen = 0
@@ -95,7 +97,7 @@ class Plain:
         self.reasoning = bool(delta.reasoning)
         self._data_before, self._data_after = before, after
         self._start, self._after = b"data: " + before, after + b"\n\n"
-        self._from, self._to = len(self._start), -len(self._after)
+        self._from, self._to = len(b"data: " + before), -len(self._after)
         return True
 
 

@@ -8,6 +8,7 @@ as the one that was made. Times are seconds since `received`; only `started_at` 
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -57,14 +58,14 @@ _NAN = float("nan")
 class Arrivals(Sequence[Arrival]):
     """A compact list of arrivals: one flat array of doubles, because streams are many and long.
 
-    It holds `cap` arrivals at most; then neighbours are merged, and `merged` says so.
+    It holds `cap` arrivals at most; before it would hold more, neighbours are merged, and `merged` says so.
     """
 
     __slots__ = ("_cells", "_full", "merged")
 
     def __init__(self, cap: int | None = None) -> None:
         self._cells = array("d")
-        self._full = None if cap is None else max(cap, 8) * _WIDTH
+        self._full = (sys.maxsize if cap is None else max(cap, 8)) * _WIDTH
         self.merged = False
 
     @classmethod
@@ -83,12 +84,12 @@ class Arrivals(Sequence[Arrival]):
         """The common row, without building it: one event of plain text."""
         cells = self._cells
         cells.frombytes(_pack(at, 1.0, answer, reasoning, 0.0, 0.0, _NAN, _NAN))
-        if len(cells) == self._full:
+        if len(cells) > self._full:
             self._halve()
 
     def _append(self, row: bytes) -> None:
         self._cells.frombytes(row)
-        if len(self._cells) == self._full:
+        if len(self._cells) > self._full:
             self._halve()
 
     def held(self, index: int, until: float) -> None:

@@ -24,6 +24,8 @@ class Usage:
 
     def merge(self, later: Usage) -> Usage:
         """This usage, brought up to date by a later report."""
+        if self is NOTHING:
+            return later
         return Usage(*(_newer(getattr(self, n), getattr(later, n)) for n in NAMES))
 
     def __bool__(self) -> bool:
