@@ -17,6 +17,7 @@ STREAMS = {
     "bare CR": (b"data: a\r\rdata: b\r\r", [Event(b"", b"a"), Event(b"", b"b")]),
     "mixed line ends": (b"data: a\r\n\ndata: b\n\r\n", [Event(b"", b"a"), Event(b"", b"b")]),
     "several data lines are joined by line feeds": (b"data: {\ndata:  1\ndata: }\n\n", [Event(b"", b"{\n 1\n}")]),
+    "the same with CRLF": (b"data: {\r\ndata:  1\r\ndata: }\r\n\r\n", [Event(b"", b"{\n 1\n}")]),
     "comments and other fields are no data": (b": hi\nid: 7\nretry: 3\ndata: a\n\n: bye\n\n", [Event(b"", b"a")]),
     "a name belongs to one event": (
         b"event: x\ndata: a\n\ndata: b\n\n",
