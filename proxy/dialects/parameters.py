@@ -59,13 +59,22 @@ class Parameters:
         return (*self.values, *(["extra"] if self.extra else []))
 
 
+NOTHING = Parameters()
+
+
 def read(
     body: Body | None,
     headers: Mapping[str, str] | None = None,
     suffix: Mapping[str, str] | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> Parameters:
-    """Every parameter of a request. Raises ParameterError for an unknown name or an impossible value."""
+    """Every parameter of a request; `headers` by lower-case name.
+
+    Raises ParameterError for an unknown name or an impossible value.
+    """
+    said = body is not None and (OBJECT in body or any(name in body for name in TUTORIAL))
+    if not (said or suffix or defaults or any(name.startswith(HEADER) for name in headers or ())):
+        return NOTHING
     values: dict[str, Any] = {}
     overruled: list[str] = []
     for name, value in _given(body, headers or {}, suffix or {}):
@@ -91,9 +100,9 @@ def _given(body: Body | None, headers: Mapping[str, str], suffix: Mapping[str, s
             if body.get(member) is not None:
                 yield name, check(name, body.get(member), member)
     for header, text in headers.items():
-        if header.lower().startswith(HEADER):
-            name = header.lower().removeprefix(HEADER).replace("-", "_")
-            yield name, check(name, text, header.lower(), spelled=True)
+        if header.startswith(HEADER):
+            name = header.removeprefix(HEADER).replace("-", "_")
+            yield name, check(name, text, header, spelled=True)
     for name, text in suffix.items():
         yield name, check(name, text, f"model@{name}", spelled=True)
 
