@@ -45,9 +45,7 @@ class RouteRow:
 
     name: str
     split: Mapping[str, float]  # target -> share
-    sticky: str = (
-        "user"  # user: the body's `user`; session: the x-session-id header; header:NAME; key: the client; none
-    )
+    sticky: str = "user"  # user (the body's), session (x-session-id), header:NAME, key (the client), none
     mirror: str | None = None  # target
     mirror_share: float = 0.0
     fallback: tuple[str, ...] = ()  # targets
@@ -99,7 +97,7 @@ class Leg:
     """One try: a backend and the model's name there."""
 
     backend: str
-    model: str | None  # None: the request names no model, and needs none
+    model: str | None  # None: the request's own name stays as it is, or it names none
     label: str  # the model as a label: a configured name, or "other"
     decoding: str
 
@@ -129,8 +127,8 @@ class Refusal:
 def plan(table: Table, ask: Ask, draw: Callable[[], float]) -> Plan | Refusal:
     """The plan for this request; `draw` gives numbers evenly from [0, 1)."""
     asked = ask.model or _named(ask.path)
-    if asked and not _sound(asked) and table.taker is None:
-        return Refusal(400, "invalid_model", "model: at most 256 characters, all of them printable", "model")
+    if asked and not _sound(asked):
+        return _unsound(table, asked)
     name, suffix = (asked, {}) if not asked or table.knows(asked) else split_suffix(asked)
     route = table.routes.get(name) if name else None
     targets = _targets(table, route, name, ask, draw)
@@ -143,10 +141,18 @@ def plan(table: Table, ask: Ask, draw: Callable[[], float]) -> Plan | Refusal:
         legs=legs,
         mirror=mirror if mirror not in legs[:1] else None,
         route=route.name if route else None,
-        asked=asked[:256] if asked else asked,
+        asked=asked,
         suffix=suffix,
         diffusion=route.diffusion if route else {},
     )
+
+
+def _unsound(table: Table, asked: str) -> Plan | Refusal:
+    """A name that nothing could store goes where all names go, as it is, and is kept in a form that can be."""
+    if table.taker is None:
+        return Refusal(400, "invalid_model", "model: at most 256 characters, all of them printable", "model")
+    leg = Leg(table.taker.name, None, OTHER, table.taker.decoding)
+    return Plan(legs=(leg,), asked=asked[:256].encode("utf-8", "replace").decode())
 
 
 def _targets(
@@ -248,10 +254,12 @@ def score(key: str, share: float) -> float:
 
 
 def falls_back(outcome: str, status: int | None) -> bool:
-    """Whether the next leg may be tried after this end of one. Only ever before a byte was sent to the client."""
-    if outcome in ("unreachable", "timeout_connect", "timeout_first_output"):
+    """Whether the next leg may be tried after this end of one. To be asked only while the client has got nothing."""
+    if outcome in ("unreachable", "timeout_connect", "timeout_first_output", "truncated"):
         return True
-    return status is not None and (status in (408, 429) or status >= 500)
+    if status is None:
+        return outcome == "backend_error"  # it took the request and died
+    return status in (408, 429) or status >= 500
 
 
 def rest(headers: Mapping[str, str], now: float) -> float:

@@ -337,3 +337,48 @@ async def test_a_mirror_that_misbehaves_is_not_seen_by_the_client(
     assert [reading.outcome for reading in readings] == ["ok"] * 8
     assert len([opening for opening in through.records.open.values() if opening.mirror]) <= 3
     assert all(opening.mirror == (opening.backend == "b1") for opening in through.records.openings)
+
+
+# -- whatever fails ------------------------------------------------------------------------------
+
+
+async def cut(peer: Peer) -> None:
+    """Fails after bytes were given out."""
+    await peer.request()
+    peer.send(events(), piece(chunk({"content": "half"})))
+    await asyncio.sleep(0.02)
+    peer.reset()
+
+
+BEHAVIOURS: dict[str, tuple[Script, bool, int]] = {  # script, whether the next one is tried, status if nobody else
+    "answers": (replies(OK), False, 200),
+    "is wrong": (replies(whole(b'{"error":{"message":"no"}}', 400)), False, 400),
+    "is busy": (replies(whole(b"{}", 429)), True, 429),
+    "is broken": (replies(whole(b"{}", 503)), True, 503),
+    "dies": (fails, True, 502),
+    "is silent": (hangs, True, 504),
+    "is cut": (cut, False, 200),
+}
+
+
+@pytest.mark.parametrize("second", BEHAVIOURS)
+@pytest.mark.parametrize("first", BEHAVIOURS)
+async def test_one_request_has_one_answer_and_one_reading(
+    stage: Stages, proxy: Proxies, first: str, second: str
+) -> None:
+    (script, goes_on, alone), (other, _, last) = BEHAVIOURS[first], BEHAVIOURS[second]
+    one, two = await stage(script), await stage(other)
+    routes = {"r": {"split": {"b0": 1}, "fallback": ["b1"]}}
+    through = await proxy(settings(one, two, routes=routes, timeouts={"first_output": 0.15}))
+    async with Client(through.port) as client:
+        client.send(post(chat(True, model="r")))
+        answer = await client.answer()
+        reading = await through.records.reading()
+        assert answer.status == (last if goes_on else alone)
+        assert answer.clean == ((second if goes_on else first) != "is cut")
+        assert (len(one.asked), len(two.asked)) == (1, int(goes_on))
+        assert [attempt.backend for attempt in reading.attempts] == (["b0", "b1"] if goes_on else ["b0"])
+        if answer.clean:  # and nothing follows it: the next request gets its own answer
+            client.send(post(method="GET", path="/v1/nothing/here"))
+            assert (await client.answer()).status in (200, 400, 429, 502, 503, 504)
+    assert len(through.records.readings) <= 2

@@ -53,7 +53,7 @@ def asked(body: dict[str, Any], **ways: Any) -> Parameters:
     [
         ({"diffusion": {"steps": 8, "width": 64}}, {}),
         ({"num_denoising_steps": 8, "parallel_tokens": 64}, {}),
-        ({}, {"headers": {"X-Diffusion-Steps": "8", "x-diffusion-width": "64"}}),
+        ({}, {"headers": {"x-diffusion-steps": "8", "x-diffusion-width": "64"}}),
         ({}, {"suffix": {"steps": "8", "width": "64"}}),
         ({}, {"defaults": {"steps": 8, "width": 64}}),
         ({"diffusion": {"steps": 8, "width": None}, "parallel_tokens": 64}, {"defaults": {"steps": 99}}),

@@ -117,9 +117,12 @@ def test_no_model_and_nobody_who_takes_all_is_refused() -> None:
 
 @pytest.mark.parametrize("model", ["m" * 257, "m\ud800", "m\nx"])
 def test_a_name_that_nothing_could_store_is_refused(model: str) -> None:
-    refusal = plan(ALONE, Ask(model=model), draws())
+    refusal = plan(TABLE, Ask(model=model), draws())
     assert isinstance(refusal, Refusal)
     assert (refusal.status, refusal.code) == (400, "invalid_model")
+    found = planned(ALONE, Ask(model=model))  # who takes all names gets it as it is
+    assert found.legs[0].model is None and found.asked is not None
+    assert len(found.asked.encode()) <= 256
 
 
 # -- forcing -------------------------------------------------------------------------------------
@@ -235,6 +238,7 @@ def test_a_share_of_zero_gets_nobody(user: str, draw: float) -> None:
         ("unreachable", None, True),
         ("timeout_connect", None, True),
         ("timeout_first_output", 200, True),
+        ("backend_error", None, True),
         ("backend_error", 429, True),
         ("backend_error", 500, True),
         ("backend_error", 503, True),
@@ -245,7 +249,8 @@ def test_a_share_of_zero_gets_nobody(user: str, draw: float) -> None:
         ("client_gone", None, False),
         ("timeout_idle", 200, False),
         ("timeout_total", 200, False),
-        ("truncated", 200, False),
+        ("truncated", None, True),
+        ("truncated", 200, True),
     ],
 )
 def test_what_falls_back(outcome: str, status: int | None, wanted: bool) -> None:
