@@ -251,20 +251,10 @@ ELSEWHERE = {
     "grafana.queries": "dashboards",
 }
 AWAITED = {  # being written
-    *(
-        "proxy." + name
-        for name in (
-            "app delivery draft errors exchange fetch forward forwarder gateway headers journal mirror models pulse relay "
-            "serve settings strip ticket wire workers"
-        ).split()
-    ),
-    *(
-        "loadgen." + name
-        for name in (
-            "analysis.metric bench blind cell compare console document figures folder identity ladder load options pairs "
-            "plan redraw replay report sweep"
-        ).split()
-    ),
+    *("proxy.app", "proxy.delivery", "proxy.draft", "proxy.errors", "proxy.exchange", "proxy.fetch", "proxy.forward"),
+    *("proxy.forwarder", "proxy.gateway", "proxy.headers", "proxy.journal", "proxy.models", "proxy.pulse"),
+    *("proxy.relay", "proxy.serve", "proxy.ticket", "proxy.wire", "proxy.workers"),
+    *("loadgen.analysis.metric", "loadgen.bench"),
 }
 
 
