@@ -110,18 +110,24 @@ def _in_flight() -> p.Json:
 
 def _outcomes() -> p.Json:
     about = "How exchanges end, with the client's own faults and the ones that left."
-    return _lines("Outcomes", about, "reqps", q.rate(m.REQUESTS, by="outcome"), "{{outcome}}", stack=True)
+    return _lines("Outcomes", about, "reqps", q.seen(q.rate(m.REQUESTS, by="outcome")), "{{outcome}}", stack=True)
 
 
 def _no_output() -> p.Json:
     about = "Exchanges that ended without any output, by outcome."
-    return _lines("Without output", about, "reqps", q.rate(m.NO_OUTPUT, by="reason"), "{{reason}}", stack=True)
+    targets = [p.target(q.seen(q.rate(m.NO_OUTPUT, by="reason")), "{{reason}}")]
+    return p.lines("Without output", about, "reqps", targets, stack=True, empty="Every exchange had output")
 
 
 def _attempts() -> p.Json:
     about = "Tries at backends, by how each ended. More tries than exchanges: fallbacks."
     return _lines(
-        "Attempts", about, "reqps", q.rate(m.ATTEMPTS, by="backend, reason"), "{{backend}} {{reason}}", stack=True
+        "Attempts",
+        about,
+        "reqps",
+        q.seen(q.rate(m.ATTEMPTS, by="backend, reason")),
+        "{{backend}} {{reason}}",
+        stack=True,
     )
 
 

@@ -69,26 +69,26 @@ def _tiles() -> list[p.Json]:
 
 
 def _backends() -> p.Json:
-    clients, span = q.CLIENTS, q.RANGE
+    clients, span = (q.CLIENTS, q.CHOSEN), q.RANGE
 
     def over(metric: m.Metric, *matchers: str) -> str:
-        return q.rate(metric, clients, *matchers, by=_BY, over=span)
+        return q.rate(metric, *clients, *matchers, by=_BY, over=span)
 
     def mean(metric: m.Metric, *matchers: str) -> str:
-        return q.mean(metric, clients, *matchers, by=_BY, over=span)
+        return q.mean(metric, *clients, *matchers, by=_BY, over=span)
 
     output = over(m.TOKENS, 'type="completion"', 'source="reported"')
     silent = q.ratio(
-        q.rate(m.SILENCE, clients, by=_BY, over=span, suffix="_sum"),
-        q.rate(m.DURATION_SECONDS, clients, q.STREAMS, by=_BY, over=span, suffix="_sum"),
+        q.rate(m.SILENCE, *clients, by=_BY, over=span, suffix="_sum"),
+        q.rate(m.DURATION_SECONDS, *clients, q.STREAMS, by=_BY, over=span, suffix="_sum"),
     )
-    cost = q.rate(m.COST, clients, by=_BY, over=span)
+    cost = q.rate(m.COST, *clients, by=_BY, over=span)
     columns = [
         ("Requests", "reqps", over(m.REQUESTS)),
-        ("Failed", "percentunit", q.failed_share(clients, by=_BY, over=span)),
-        ("TTFT p50", "s", q.quantile(0.5, m.TTFT, clients, q.STREAMS, by=_BY, over=span)),
-        ("TTFT p95", "s", q.quantile(0.95, m.TTFT, clients, q.STREAMS, by=_BY, over=span)),
-        ("Duration p95", "s", q.quantile(0.95, m.DURATION_SECONDS, clients, by=_BY, over=span)),
+        ("Failed", "percentunit", q.failed_share(*clients, by=_BY, over=span)),
+        ("TTFT p50", "s", q.quantile(0.5, m.TTFT, *clients, q.STREAMS, by=_BY, over=span)),
+        ("TTFT p95", "s", q.quantile(0.95, m.TTFT, *clients, q.STREAMS, by=_BY, over=span)),
+        ("Duration p95", "s", q.quantile(0.95, m.DURATION_SECONDS, *clients, by=_BY, over=span)),
         ("Silent", "percentunit", silent),
         ("Output", "count:tok/s", output),
         ("Output per request", "count:tok/s", mean(m.TOKEN_RATE)),
@@ -138,19 +138,21 @@ def _objective() -> p.Json:
 
 
 def _tokens() -> p.Json:
-    expr = q.rate(m.TOKENS, q.CLIENTS, 'type="completion"', by="backend, source")
-    return p.lines(
-        "Output tokens per second",
-        "Completion tokens; what was estimated because nothing was reported is drawn apart.",
-        "count:tok/s",
-        [p.target(expr, "{{backend}} {{source}}")],
-    )
+    def tokens(source: str) -> str:
+        return q.rate(m.TOKENS, q.CLIENTS, 'type="completion"', f'source="{source}"', by="backend")
+
+    targets = [
+        p.target(tokens("reported"), "{{backend}}"),
+        p.target(q.seen(tokens("estimated")), "{{backend}} estimated"),
+    ]
+    about = "Completion tokens; what was estimated because nothing was reported is drawn apart."
+    return p.lines("Output tokens per second", about, "count:tok/s", targets)
 
 
 def _traffic() -> list[p.Json]:
     clients = q.CLIENTS
     every = q.rate(m.REQUESTS, clients)
-    failed = q.failures(clients, by="outcome")
+    failed = f"{q.failures(clients, by='outcome')} / ignoring (outcome) group_left () ({every} > 0)"
     cost = q.rate(m.COST, by="backend")
     return [
         p.lines(
@@ -163,8 +165,9 @@ def _traffic() -> list[p.Json]:
             "Failed, by outcome",
             "Share of all exchanges, by how they failed.",
             "percentunit",
-            [p.target(f"{failed} / ignoring (outcome) group_left () ({every} > 0)", "{{outcome}}", exemplar=True)],
+            [p.target(q.seen(failed), "{{outcome}}", exemplar=True)],
             stack=True,
+            empty="No failures",
         ),
         p.lines(
             "Cost per hour by backend",

@@ -18,6 +18,7 @@ RANGE = "$__range"
 CLIENTS = 'mirror="false"'  # somebody waited for it
 TRAFFIC = 'mirror=~"$mirror"'  # as chosen on the dashboard: shadow copies measure their backend as well
 STREAMS = 'streamed="true"'
+CHOSEN = 'decoding!="none"'  # not refused before a backend was chosen
 
 
 def select(metric: Metric, *matchers: str, suffix: str = "") -> str:
@@ -37,6 +38,11 @@ def rate(metric: Metric, *matchers: str, by: str = "", over: str = WINDOW, suffi
     """Increase per second, summed."""
     _known(metric, by.replace(" ", "").split(",") if by else [])
     return total(f"rate({select(metric, *matchers, suffix=suffix)}[{over}])", by)
+
+
+def seen(expr: str) -> str:
+    """Without the series that are 0: they exist from the start, and thirteen flat lines hide the one that moves."""
+    return f"{expr} > 0"
 
 
 def gauge(metric: Metric, *matchers: str, by: str = "") -> str:

@@ -208,7 +208,7 @@ class Exporter(Collector):
             self._count(m.USAGE_MISSING, labels)
         if reading.cost is not None:
             self._count(m.COST, (*labels, reading.currency), reading.cost)
-        elif tokens.prompt is not None and tokens.completion is not None:
+        elif tokens:
             self._count(m.UNPRICED, labels)
 
     # Children

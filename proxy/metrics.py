@@ -165,7 +165,10 @@ COST = _counter(
     "Money, by reported tokens and the price in force when the request was received.",
     (*EXCHANGE, "currency"),
 )
-UNPRICED = _counter("unpriced_requests_total", "Exchanges with reported tokens and no price: missing from cost_total.")
+UNPRICED = _counter(
+    "unpriced_requests_total",
+    "Exchanges with reported tokens and no cost, for want of a price or of a count: missing from cost_total.",
+)
 ATTEMPTS = _counter(
     "attempts_total", "Tries at a backend, by how each ended (the outcomes of requests_total).", ("backend", "reason")
 )

@@ -223,6 +223,18 @@ def test_tokens_that_were_not_reported_are_a_guess_apart_and_counted_as_missing(
     assert seen.sum("burst_tokens_count") == seen.sum("output_tokens_per_second_count") == 0
 
 
+def test_reported_tokens_without_a_cost_are_unpriced_whatever_is_missing() -> None:
+    exporter, registry = make()
+    no_price = reading("p1", AR, done=1.0, tokens=Usage(prompt=7, completion=2, total=9))
+    no_completion = reading("p2", AR, done=1.0, api="embeddings", streamed=False, tokens=Usage(prompt=7, total=7))
+    free = reading("p3", MERCURY, done=1.0, tokens=Usage(prompt=7, completion=2, total=9), cost=Decimal(0))
+    play(exporter, no_price, no_completion, free)
+    seen = Scrape(registry)
+    assert seen.value("unpriced_requests_total", **AR) == 1
+    assert seen.value("unpriced_requests_total", **{**AR, "api": "embeddings"}) == 1
+    assert seen.value("unpriced_requests_total", **MERCURY) == 0
+
+
 def test_a_mirror_is_measured_under_its_own_label() -> None:
     exporter, registry = make()
     copy = reading("m1", AR, done=1.0, mirror=True, route="assistant", arrivals=Arrivals.of(arrival(0.2, 10)))

@@ -7,6 +7,7 @@ import pytest
 
 from proxy import metrics as m
 from proxy.meter import OUTCOMES
+from tests.promql import problems, unguarded
 
 PAGE = (Path(__file__).parent.parent / "docs" / "metrics.md").read_text(encoding="utf-8")
 ROWS = {cells[0].strip("`"): cells for line in PAGE.splitlines() if len(cells := line.strip("| ").split(" | ")) == 4}
@@ -29,6 +30,15 @@ def test_the_page_has_every_metric_with_its_type_buckets_labels_and_meaning(metr
 def test_the_page_has_no_metric_that_is_not_exported() -> None:
     named = set(re.findall(r"`(manometer_\w+)`", PAGE))
     assert named == {metric.full_name for metric in m.METRICS}
+
+
+def test_the_queries_of_the_page_read_what_is_exported() -> None:
+    (block,) = re.findall(r"```promql\n(.*?)```", PAGE, re.S)
+    queries = [query for query in block.split("\n\n") if query.strip()]
+    assert len(queries) >= 4
+    for query in queries:
+        assert problems(query) == [], query
+        assert unguarded(query) == [], query
 
 
 def test_the_page_names_every_outcome() -> None:
