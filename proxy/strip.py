@@ -34,6 +34,9 @@ class Strip:
 
     def finish(self) -> bytes:
         held, self._held = self._held, b""
+        if _SIGN in held and is_usage_only(held):  # its last line end never came, or was a bare CR
+            self.taken += 1
+            return b""
         return held
 
     def _split(self, data: bytes) -> bytes:
