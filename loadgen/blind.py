@@ -31,7 +31,7 @@ def write(folder: Path, most: int = MOST) -> int:
     if not pairs:
         raise Refused(f"{folder}: there are no two settings that answered the same question with different texts")
     shown = [{"question": pair["question"], "texts": pair["texts"]} for pair in pairs]
-    key = [{"settings": pair["settings"], "prompt": pair["prompt"]} for pair in pairs]
+    key = [{name: pair[name] for name in ("settings", "prompt", "reference")} for pair in pairs]
     data = json.dumps({"folder": folder.name, "pairs": shown}, ensure_ascii=False).replace("<", "\\u003c")
     page = resources.files("loadgen").joinpath("blind.html").read_text("utf-8")
     page = page.replace("{{title}}", escape(folder.name), 1).replace("{{data}}", data, 1)
@@ -96,8 +96,7 @@ def _sides(
 
 def count(key: Sequence[Mapping[str, Any]], votes: Mapping[str, str]) -> list[dict[str, Any]]:
     """For each setting its wins, ties and losses against the reference, and the sign test's p."""
-    often = Counter(setting for pair in key for setting in pair["settings"])
-    reference = often.most_common(1)[0][0]  # it is in every pair
+    reference = key[0]["reference"]
     scores: dict[str, Counter[str]] = {}
     for place, vote in votes.items():
         settings = key[int(place)]["settings"]

@@ -58,7 +58,7 @@ def sweep(
         raise Refused("--requests must be at least 1")
     own = {"steps": steps, "width": width, "effort": effort, "max_tokens": max_tokens,
            "concurrency": concurrency, "requests": requests}  # fmt: skip
-    done = finished(resume, own) if resume is not None else []
+    done = finished(resume, fingerprint(own, options)) if resume is not None else []
 
     async def body(bench: Bench) -> str:
         model = await bench.identify(bench.target(), options.model)
@@ -113,13 +113,17 @@ def fingerprint(own: Mapping[str, Any], options: Options) -> dict[str, Any]:
     return {"requests": own["requests"]} | {name: told[name] for name in shaping}
 
 
-def finished(path: Path, own: Mapping[str, Any]) -> list[Cell]:
+def finished(path: Path, wanted: Mapping[str, Any]) -> list[Cell]:
     """The cells of a sweep that is resumed. Cells in which everything failed are tried again."""
     try:
         kept = json.loads((path / "sweep.json").read_text("utf-8"))
-        return [cell for cell in kept["cells"] if cell["ok"]]
+        cells, given = kept["cells"], kept["arguments"]
     except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
         raise Refused(f"--resume: {path} holds no readable sweep.json ({error})") from None
+    for name, value in document.plain(wanted).items():
+        if given.get(name) != value:
+            raise Refused(f"--resume: {path} was run with {name} = {given.get(name)!r}, not {value!r}: do not mix them")
+    return [cell for cell in cells if cell["ok"]]
 
 
 def verdict(model: str, cells: Sequence[Cell], front: Sequence[int]) -> str:

@@ -22,7 +22,7 @@ def test_the_steady_window_starts_when_all_clients_are_busy_and_ends_when_one_ru
     readings = [stream(start=s, ttft=0.25, bursts=4, gap=0.25, size=10) for s in starts]  # arrivals at .25 .5 .75 1
     window = steady(readings, clients=2)
     assert (window.start, window.end) == (0.5, 3.0)
-    # of the first, its arrivals at .75 and 1; of the last, those at 2.75 and 3.0
+    # of the first the second half, of the last the first half
     assert window.tokens == pytest.approx(20 + 4 * 40 + 20)
     assert window.throughput == pytest.approx(80)  # two clients, 40 tokens a second each
 
@@ -32,12 +32,22 @@ def test_an_open_loop_is_steady_while_requests_start():
     assert (window.start, window.end) == (0.0, 2.0)
 
 
+def test_clients_in_step_lose_nothing_at_the_edges():
+    # four clients, all blocks at the same moments but for a hair
+    readings = [
+        stream(start=turn * 1.0 + client * 1e-6, ttft=1.0 - 1e-5, bursts=1, size=64)
+        for turn in range(4)
+        for client in range(4)
+    ]
+    assert steady(readings, clients=4).throughput == pytest.approx(4 * 64, rel=0.001)
+
+
 def test_warm_up_fills_the_window_but_does_not_open_it():
     warm = [stream(start=s, ttft=0.25, bursts=4, gap=0.25, size=10) for s in (0.0, 0.5)]
     measured = [stream(start=s, ttft=0.25, bursts=4, gap=0.25, size=10) for s in (1.0, 1.5, 2.0, 2.5)]
     window = steady(measured, clients=2, before=warm)
     assert (window.start, window.end) == (1.0, 3.0)
-    assert window.throughput == pytest.approx((20 + 3 * 40 + 20) / 2)  # what came at the very start was made before it
+    assert window.throughput == pytest.approx((20 + 3 * 40 + 20) / 2)
 
 
 def test_a_steady_window_that_is_less_than_half_of_the_run_is_none():

@@ -1,8 +1,9 @@
 """Which stretch of a run counts. Two are always told: the whole run, and its steady part.
 
 A run fills up and drains; at the edges the server is less busy than the level says. The steady window
-goes from the moment all clients are busy to the moment the first one runs dry. Tokens are counted where
-they arrived, not where their request ended, so an answer that crosses an edge is split there.
+goes from the moment all clients are busy to the moment the first one runs dry. An answer that crosses an
+edge is split there by when its tokens were made: clients in step get their blocks at one moment, and an
+edge a hair before it would lose them all.
 """
 
 from __future__ import annotations
@@ -67,14 +68,20 @@ def size(reading: Reading) -> float:
 
 
 def _within(reading: Reading, start: float, end: float) -> float:
-    if start <= reading.started_at and reading.started_at + reading.done <= end:
+    """The answer's tokens made between start and end: each arrival's are spread over the time since the one before."""
+    begin = reading.started_at
+    if start <= begin and begin + reading.done <= end:
         return size(reading)
-    tokens = size(reading)
     sizes = sized(reading)
-    total = sum(sizes)
-    times = reading.arrivals.column("at")
-    inside = [s for at, s in zip(times, sizes, strict=True) if start < reading.started_at + at <= end]
-    return tokens * sum(inside) / total if total else 0.0
+    made, before = 0.0, begin
+    for at, tokens in zip(reading.arrivals.column("at"), sizes, strict=True):
+        now = begin + at
+        if now > before:
+            made += tokens * max(0.0, min(now, end) - max(before, start)) / (now - before)
+        elif start < now <= end:
+            made += tokens
+        before = now
+    return size(reading) * made / (sum(sizes) or 1.0)
 
 
 def sized(reading: Reading) -> list[float]:
