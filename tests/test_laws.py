@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from proxy import wire as link
 from proxy.meter import Meter, Reading
 from proxy.meter.plain import Plain
 from tests import wire
@@ -228,6 +229,14 @@ def test_what_a_reading_says_is_json_without_nan(stream: bytes) -> None:
     reading = measure([(1.0, stream)])
     told = json.dumps([reading.detail(), reading.text], allow_nan=False, ensure_ascii=False)
     assert json.loads(told.encode())[0]["id"] == "r"
+
+
+@given(STREAMS)
+def test_a_reading_that_crossed_a_process_boundary_says_the_same(stream: bytes) -> None:
+    reading = measure([(1.0, stream)])
+    _, (copy,) = link.unpack(link.pack([link.flat_reading(reading)], 0))
+    assert copy == reading
+    assert copy.detail() == reading.detail()
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.binary(max_size=60)), max_size=6), st.integers(100, 599), KINDS)
