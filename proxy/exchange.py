@@ -5,6 +5,7 @@ An opening is followed by exactly one reading. `finish` stands in the `finally` 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from . import headers
@@ -106,6 +107,13 @@ class Exchange:
             headers.to_backend(ticket.raw_headers, backend.secret, backend.passthrough and gate.open_to_all),
             self.draft.raw,
         )
+
+    def forget(self) -> None:
+        """Let go of the request's bytes: they are sent, and nothing will be sent again."""
+        self.ticket.forget()
+        self.draft = replace(self.draft, raw=b"")
+        if self.relay is not None and self.relay.call is not None:
+            self.relay.call.forget()
 
     def finish(self) -> Reading:
         """The backend's request is cancelled if it still runs; the reading goes to the sink."""

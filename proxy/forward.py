@@ -114,6 +114,7 @@ class Forward(Exchange):
         socket = delivery.socket(self.request, response)
         relay.open(socket, self._choke, changes)
         self.mirrors.start(self.gate, self.ticket)
+        self.forget()  # a long prompt need not be kept as long as its answer streams
         await relay.end
         if relay.fault is not None:
             self._break(relay, socket)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from copy import copy
 from decimal import Decimal
 
 from .exchange import Exchange
@@ -77,7 +78,7 @@ class Mirrors:
         if busy >= limits.max_in_flight or over:
             self.left_out += 1
             return
-        task = gate.loop.create_task(self._run(gate, ticket, plan.route, plan.mirror))
+        task = gate.loop.create_task(self._run(gate, copy(ticket), plan.route, plan.mirror))
         self._tasks[task] = plan.route
         task.add_done_callback(self._tasks.pop)
 

@@ -87,6 +87,11 @@ class Ticket:
             raise Refused(Problem(400, "invalid_parameter", str(error), param=error.param)) from None
         return plan
 
+    def forget(self) -> None:
+        """Let go of the body."""
+        self.raw = b""
+        self.body = None
+
     def says(self, member: str) -> Any:
         """A member of the JSON body; None without one."""
         return self.body.get(member) if self.body is not None else None

@@ -104,6 +104,10 @@ class Call:
         """The first output was seen: from now on `idle` counts instead of `first_output`."""
         self._waiting = False
 
+    def forget(self) -> None:
+        """The answer has begun: the request will not be sent again."""
+        self.request = Request(self.request.method, self.request.target, ())
+
     def pause(self) -> None:
         self._paused = True
         if self._connection is not None:
