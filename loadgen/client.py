@@ -61,12 +61,12 @@ class Client:
         self.origin = Origin.of(url) if isinstance(url, str) else url
         self.pool = Pool(self.origin, timeouts, keep=keep, clock=clock)
         self.connects = 0  # connections opened
-        self._clock = clock
-        self._wall = time.time() - clock()  # one offset for a whole run: spans between readings stay monotonic
-        self._keep_text = keep_text
-        self._facts: dict[str, Any] = {"backend": backend, "decoding": decoding}
-        self._prices = prices
-        self._lag = lag
+        self.clock = clock
+        self.wall = time.time() - clock()  # one offset for a whole run: spans between readings stay monotonic
+        self.keep_text = keep_text
+        self.facts: dict[str, Any] = {"backend": backend, "decoding": decoding}
+        self.prices = prices
+        self.lag = lag
         self._live: set[Exchange] = set()
         own = [(b"authorization", b"Bearer " + key.encode())] if key else []
         self._headers: list[Header] = [
@@ -142,7 +142,7 @@ class Exchange:
             received=received,
             asked_stream=query.stream,
             replace=query.replace,
-            keep_text=self._client._keep_text,
+            keep_text=self._client.keep_text,
         )
 
     async def run(self, request: Request) -> Reading:
@@ -167,11 +167,11 @@ class Exchange:
         if self._call is None:
             return self._fail(None, "client_gone")
         self._call.abort()
-        return self._finish(self._client._clock(), "client_gone", None)
+        return self._finish(self._client.clock(), "client_gone", None)
 
     def _fail(self, fault: Fault | None, outcome: str) -> None:
         """It ends before anything was sent."""
-        now = self._client._clock()
+        now = self._client.clock()
         self._start(now)
         self._finish(now, outcome, fault)
 
@@ -196,7 +196,7 @@ class Exchange:
     def _drained(self) -> None:
         if self._call is not None:
             self._call.abort()
-        self._finish(self._client._clock(), None, None)
+        self._finish(self._client.clock(), None, None)
 
     def on_end(self, at: float) -> None:
         self._finish(at, None, None)
@@ -214,7 +214,7 @@ class Exchange:
         reading = meter.finish(
             end,
             id=self._id,
-            started_at=client._wall + self._received,
+            started_at=client.wall + self._received,
             ended=end,
             outcome=outcome,
             fault=fault,
@@ -226,10 +226,10 @@ class Exchange:
             sent=0.0 if call is not None else None,
             connect=call.connect if call is not None else None,
             intended=None if self._intended is None else min(0.0, self._intended - self._received),
-            loop_lag=client._lag(self._received),
-            **client._facts,
+            loop_lag=client.lag(self._received),
+            **client.facts,
         )
-        if client._prices is not None:
-            price = client._prices.at(query.model, reading.started_at)
+        if client.prices is not None:
+            price = client.prices.at(query.model, reading.started_at)
             reading = replace(reading, cost=cost(reading.tokens, price))
         self._ended.set_result(reading)
