@@ -385,3 +385,10 @@ async def ask(proxy: Proxy, request: bytes, method: str = "POST") -> Answer:
     async with Client(proxy.port) as client:
         client.send(request)
         return await client.answer(method)
+
+
+async def eventually(condition: Callable[[], object], patience: float = 10.0) -> None:
+    """Waits until it holds; fails when it does not come to hold."""
+    async with asyncio.timeout(patience):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.001)
