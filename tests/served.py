@@ -32,7 +32,7 @@ prices = [
   {{ model = "m-dif", input = "0.25", cached_input = "0.025", output = "1.00" }},
 ]
 """
-PATIENCE = 10.0
+PATIENCE = 60.0  # a process takes a while to start on a busy machine; nothing waits longer than it must
 Found = TypeVar("Found")
 
 
@@ -52,7 +52,12 @@ class Manometer:
         with self.log.open("w") as out:
             command = [sys.executable, "-m", "proxy.cli", "serve", "--config", str(config)]
             self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
-        started = self.wait(lambda: next(iter(self.said("listening")), None))
+        try:
+            started = self.wait(lambda: next(iter(self.said("listening")), None))
+        except BaseException:
+            self.process.kill()
+            self.process.wait()
+            raise
         self.url, self.admin = (f"http://{started[name]}" for name in ("address", "admin"))
 
     def said(self, event: str) -> list[dict[str, Any]]:
