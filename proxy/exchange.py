@@ -28,6 +28,7 @@ class Exchange:
     def __init__(self, gate: Gateway, ticket: Ticket) -> None:
         self.gate = gate
         self.ticket = ticket
+        self._hold()
         self.id = ticket.id
         self.received = ticket.received
         self.started_at = ticket.started_at
@@ -45,6 +46,7 @@ class Exchange:
         if self._opened:
             return
         self._opened = True
+        self._hold()
         self.leg = leg
         plan = self.ticket.plan
         self.gate.sink.opened(
@@ -63,6 +65,11 @@ class Exchange:
             )
         )
 
+    def _hold(self) -> None:
+        """What is in force when the plan was made stays so for this exchange: a reload is for later ones."""
+        gate = self.gate
+        self.settings, self.pools, self.dialects = gate.settings, gate.pools, gate.dialects
+
     async def attempt(self, leg: Leg, hesitate: bool = False) -> Relay:
         """Send to one backend and wait for its head (`hesitate`: for its first bytes). A fault is in the relay."""
         gate, ticket = self.gate, self.ticket
@@ -73,12 +80,12 @@ class Exchange:
             received=self.received,
             asked_stream=self.draft.asked_stream,
             replace=self.draft.replace,
-            canvas=gate.dialects[leg.backend].canvas,
+            canvas=self.dialects[leg.backend].canvas,
         )
         relay = self.relay = Relay(gate.loop, gate.clock, meter, self.received)
         start = gate.clock()
         try:
-            relay.call = await gate.pools[leg.backend].send(self._request(leg), relay)
+            relay.call = await self.pools[leg.backend].send(self._request(leg), relay)
             await (relay.first if hesitate else relay.head)
         except UpstreamFault as fault:
             relay.on_fault(gate.clock(), fault)
@@ -87,7 +94,7 @@ class Exchange:
         return relay
 
     def _drafted(self, leg: Leg) -> Draft:
-        backend, dialect = self.gate.settings.backends[leg.backend], self.gate.dialects[leg.backend]
+        backend, dialect = self.settings.backends[leg.backend], self.dialects[leg.backend]
         ticket = self.ticket
         usage = dialect.include_usage if backend.usage is None else backend.usage == "inject"
         reject = backend.unsupported == "reject" or ticket.headers.get("x-manometer-strict") == "1"
@@ -99,12 +106,11 @@ class Exchange:
             raise Refused(Problem(400, "unsupported_parameter", f"backend {leg.backend}: {error}")) from None
 
     def _request(self, leg: Leg) -> Request:
-        gate, ticket = self.gate, self.ticket
-        backend = gate.settings.backends[leg.backend]
+        ticket, backend = self.ticket, self.settings.backends[leg.backend]
         return Request(
             ticket.method.encode(),
-            gate.pools[leg.backend].origin.target(ticket.raw_path),
-            headers.to_backend(ticket.raw_headers, backend.secret, backend.passthrough and gate.open_to_all),
+            backend.origin.target(ticket.raw_path),
+            headers.to_backend(ticket.raw_headers, backend.secret, backend.passthrough and not self.settings.clients),
             self.draft.raw,
         )
 
@@ -145,7 +151,7 @@ class Exchange:
         """The one in force when the request came, by the name that the backend was sent."""
         if self.leg is None:
             return None
-        return self.gate.settings.backends[self.leg.backend].book.at(self.leg.model, self.started_at)
+        return self.settings.backends[self.leg.backend].book.at(self.leg.model, self.started_at)
 
     def _fault(self, relay: Relay | None) -> Fault | None:
         if relay is not None and relay.fault is not None:
@@ -166,7 +172,7 @@ class Exchange:
             "mirror": self.mirror,
             "translated": self.draft.translated,
             "dropped": self.draft.dropped,
-            "stall_threshold": self.gate.settings.measure.stall,
+            "stall_threshold": self.settings.measure.stall,
         }
         if leg is not None:
             facts |= {"backend": leg.backend, "decoding": leg.decoding, "model": leg.label, "sent_model": leg.model}

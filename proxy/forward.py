@@ -133,7 +133,7 @@ class Forward(Exchange):
         strip: list[Filter] = [Strip()] if self.draft.injected and relay.readable_stream else []
         options = self.ticket.says("stream_options")
         return strip + filters.needed(
-            self.gate.dialects[self.leg.backend],
+            self.dialects[self.leg.backend],
             status=relay.status,
             streamed=relay.readable_stream,
             asked_stream=self.draft.asked_stream,

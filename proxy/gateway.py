@@ -71,12 +71,13 @@ class Gateway:
         self.plans = plans(self.table)
         self.dialects = {name: settings.dialect(backend) for name, backend in settings.backends.items()}
         self._keys = {_digest(key.get_secret_value()): name for name, key in settings.clients.items()}
-        old, self.pools = self.pools, {}
+        old, self.pools = self.pools, {}  # exchanges under way keep the old one
         for name, backend in settings.backends.items():
             same = before is not None and before.backends.get(name) == backend
-            self.pools[name] = old.pop(name) if same else pool(backend, self.clock)
-        for left in old.values():
-            left.retire()
+            self.pools[name] = old[name] if same else pool(backend, self.clock)
+        for name, left in old.items():
+            if self.pools.get(name) is not left:
+                left.retire()
 
 
 def table(settings: Settings) -> Table:
