@@ -5,6 +5,7 @@ An opening is followed by exactly one reading. `finish` stands in the `finally` 
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,8 @@ from .relay import Relay
 from .routes import Leg
 from .ticket import Refused, Ticket
 from .upstream import Request, UpstreamFault
+
+log = logging.getLogger("manometer")
 
 
 class Exchange:
@@ -39,31 +42,29 @@ class Exchange:
         self.outcome: str | None = None  # None: it is for the stream to say
         self.problem: Problem | None = None  # the proxy's own answer
         self.done: float | None = None
-        self._opened = False
+        self._opening: Opening | None = None
 
     def open(self, leg: Leg | None) -> None:
         """Tell that it has started. `leg` None: it was refused before a backend was chosen."""
-        if self._opened:
+        if self._opening is not None:
             return
-        self._opened = True
         self._hold()
         self.leg = leg
         plan = self.ticket.plan
-        self.gate.sink.opened(
-            Opening(
-                id=self.id,
-                started_at=self.started_at,
-                api=self.ticket.api,
-                backend=leg.backend if leg else None,
-                decoding=leg.decoding if leg else None,
-                model=leg.label if leg else None,
-                asked_model=plan.asked if plan else None,
-                route=plan.route if plan else None,
-                client=self.ticket.client,
-                streamed=self.ticket.says("stream") is True,
-                mirror=self.mirror,
-            )
+        self._opening = Opening(
+            id=self.id,
+            started_at=self.started_at,
+            api=self.ticket.api,
+            backend=leg.backend if leg else None,
+            decoding=leg.decoding if leg else None,
+            model=leg.label if leg else None,
+            asked_model=plan.asked if plan else None,
+            route=plan.route if plan else None,
+            client=self.ticket.client,
+            streamed=self.ticket.says("stream") is True,
+            mirror=self.mirror,
         )
+        self.gate.sink.opened(self._opening)
 
     def _hold(self) -> None:
         """What is in force when the plan was made stays so for this exchange: a reload is for later ones."""
@@ -126,7 +127,12 @@ class Exchange:
         if self.relay is not None:
             self.relay.abort()
         self.open(None)
-        reading = self._reading(self.relay)
+        assert self._opening is not None
+        try:
+            reading = self._reading(self.relay)
+        except Exception:  # whatever a bug does here, what has started ends
+            log.exception("request %s could not be measured", self.id)
+            reading = self._opening.lost(self.gate.wall(), "unmeasured", "measuring this exchange failed")
         self.gate.sink.finished(reading)
         if self.relay is not None:
             self.relay.release()

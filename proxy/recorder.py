@@ -7,11 +7,14 @@ In one process the sinks are called directly (`Fan`); forwarders send the same t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from .meter import Reading
+from .meter import Fault, Reading
+
+log = logging.getLogger("manometer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,26 @@ class Opening:
     streamed: bool = False  # as asked
     mirror: bool = False
 
+    def lost(self, now: float, code: str, message: str) -> Reading:
+        """The reading of an exchange whose measurements are lost. `now`: seconds since the epoch."""
+        return Reading(
+            id=self.id,
+            started_at=self.started_at,
+            outcome="internal",
+            api=self.api,
+            streamed=self.streamed,
+            backend=self.backend,
+            decoding=self.decoding,
+            model=self.model,
+            asked_model=self.asked_model,
+            route=self.route,
+            client=self.client,
+            mirror=self.mirror,
+            done=max(0.0, now - self.started_at),
+            fault=Fault("internal", message, code),
+            notes=("what was measured is lost",),
+        )
+
 
 class Sink(Protocol):
     """What keeps records. Neither call may block or raise."""
@@ -40,15 +63,21 @@ class Sink(Protocol):
 
 
 class Fan:
-    """One sink that is several."""
+    """One sink that is several. One that fails, against its promise, takes nothing from the others."""
 
     def __init__(self, sinks: Iterable[Sink]) -> None:
         self._sinks = tuple(sinks)
 
     def opened(self, opening: Opening) -> None:
         for sink in self._sinks:
-            sink.opened(opening)
+            try:
+                sink.opened(opening)
+            except Exception:
+                log.exception("the opening of %s was not kept", opening.id)
 
     def finished(self, reading: Reading) -> None:
         for sink in self._sinks:
-            sink.finished(reading)
+            try:
+                sink.finished(reading)
+            except Exception:
+                log.exception("the reading of %s was not kept", reading.id)

@@ -25,7 +25,7 @@ from typing import cast
 
 from . import wire
 from .journal import Journal
-from .meter import Fault, Reading
+from .meter import Reading
 from .recorder import Opening, Sink
 from .settings import ConfigError, Settings, address
 
@@ -99,29 +99,11 @@ class Worker(asyncio.Protocol):
         self.ready.clear()
         lost, self._open = self._open, {}
         for opening in lost.values():
-            self._sink.finished(_lost(opening))
+            self._sink.finished(
+                opening.lost(time.time(), "forwarder_died", "the forwarder that held this exchange died")
+            )
         if self.gone is not None and not self.gone.done():
             self.gone.set_result(None)
-
-
-def _lost(opening: Opening) -> Reading:
-    return Reading(
-        id=opening.id,
-        started_at=opening.started_at,
-        outcome="internal",
-        api=opening.api,
-        streamed=opening.streamed,
-        backend=opening.backend,
-        decoding=opening.decoding,
-        model=opening.model,
-        asked_model=opening.asked_model,
-        route=opening.route,
-        client=opening.client,
-        mirror=opening.mirror,
-        done=max(0.0, time.time() - opening.started_at),
-        fault=Fault("internal", "the forwarder that held this exchange died", "forwarder_died"),
-        notes=("the forwarder died: what it had measured is lost",),
-    )
 
 
 class Crew:
