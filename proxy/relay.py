@@ -8,12 +8,15 @@ coroutine, one loop iteration later) chunks wait in a list, with their stamps.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from .filters import Filter
 from .meter import Meter
 from .upstream import Call, Header, UpstreamFault
+
+log = logging.getLogger("manometer")
 
 
 class Client(Protocol):
@@ -41,6 +44,7 @@ class Relay:
         "_clock",
         "_filters",
         "_held",
+        "blind",
         "call",
         "chunks",
         "delivered",
@@ -72,6 +76,7 @@ class Relay:
         self.call: Call | None = None
         self.chunks: list[tuple[float, bytes]] = []  # that wait for the client's side
         self.outputs = False
+        self.blind = False  # the meter failed
         self._clock = clock
         self._client: Client | None = None
         self._choke: Callable[[], None] | None = None
@@ -138,13 +143,23 @@ class Relay:
         waiting = client.waiting
         if waiting and client.choked and self._choke is not None:
             self._choke()
-        self.meter.feed(data, at)
+        self._measure(data, at)
         if not waiting:
             self._taken(until)
-        if not self.outputs and self.meter.output:
+        # A body that is no stream of events is output from its first byte on, as far as time limits go.
+        if not self.outputs and (self.meter.output or not self.meter.streamed):
             self.outputs = True
             if self.call is not None:
                 self.call.output()
+
+    def _measure(self, data: bytes, at: float) -> None:
+        """No bug of the meter may break a stream: its bytes are with the client already."""
+        try:
+            if not self.blind:
+                self.meter.feed(data, at)
+        except Exception:
+            log.exception("an answer could not be read")
+            self.blind = True
 
     def _taken(self, until: float) -> None:
         """The client's socket has all that was written. What it had not before is taken with it."""
@@ -166,7 +181,7 @@ class Relay:
             for change in filters:
                 part = change.feed(part)
             out.append(part)
-            self.meter.feed(data, at)
+            self._measure(data, at)
         self.chunks = []
         out.append(self.rest())
         return b"".join(out)
