@@ -130,7 +130,8 @@ class Forward(Exchange):
         assert self.leg is not None
         if not relay.meter.readable:
             return []
-        strip: list[Filter] = [Strip()] if self.draft.injected and relay.readable_stream else []
+        # Without a content type that says so, only its bytes will tell whether it is a stream.
+        strip: list[Filter] = [Strip()] if self.draft.injected and relay.status < 300 else []
         options = self.ticket.says("stream_options")
         return strip + filters.needed(
             self.dialects[self.leg.backend],
