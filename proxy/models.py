@@ -25,13 +25,16 @@ def is_plain(request: web.BaseRequest) -> bool:
 
 
 async def answer(gate: Gateway, request: web.BaseRequest) -> web.StreamResponse:
-    """A preflight needs no key. One backend's own answer goes on byte for byte; several are merged."""
+    """A preflight needs no key, and gets none. One backend's own answer goes on byte for byte; several are merged."""
+    path = request.raw_path.partition("?")[0]
+    if not routes.served(path):
+        return _say(errors.not_served(path))
     if request.method != "OPTIONS" and not gate.open_to_all:
         key = headers.credential(request.raw_headers)
         if gate.client(key) is None:
             return _say(errors.wrong_key() if key else errors.no_key())
     table = gate.table
-    if request.raw_path.partition("?")[0].rstrip("/") != "/v1/models" or request.method == "OPTIONS":
+    if path.rstrip("/") != "/v1/models" or request.method == "OPTIONS":
         return await _pass(gate, request, _owner(gate, request))
     if len(table.backends) == 1 and table.taker is not None and not table.routes:
         return await _pass(gate, request, table.taker.name)
@@ -91,8 +94,9 @@ async def _models(gate: Gateway, request: web.BaseRequest, name: str) -> list[An
 
 async def _fetch(gate: Gateway, request: web.BaseRequest, name: str, path: str) -> Answer:
     backend, pool = gate.settings.backends[name], gate.pools[name]
-    passthrough = backend.passthrough and gate.open_to_all
-    head = headers.to_backend(request.raw_headers, backend.secret, passthrough)
+    keyless = request.method == "OPTIONS"
+    passthrough = backend.passthrough and gate.open_to_all and not keyless
+    head = headers.to_backend(request.raw_headers, None if keyless else backend.secret, passthrough)
     return await fetch(pool, Request(request.method.encode(), pool.origin.target(path), head))
 
 

@@ -322,7 +322,15 @@ def labels(table: Table, backend: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*row.models, *row.aliases.values(), *wanted, OTHER)))
 
 
-# -- names that clients send ---------------------------------------------------------------------
+# -- paths and names that clients send ---------------------------------------------------------------------
+
+
+_STEP = re.compile(r"(?:/|\\|%2f|%5c)(?:\.|%2e){1,2}(?=/|\\|%2f|%5c|$)", re.IGNORECASE)
+
+
+def served(path: str) -> bool:
+    """Whether a path is under /v1 and stays there: `..` would reach what a backend's key was not meant for."""
+    return (path == "/v1" or path.startswith("/v1/")) and not _STEP.search(path)
 
 
 def _named(path: str) -> str | None:

@@ -137,7 +137,7 @@ class Ticket:
             raise Refused(errors.bad_body(str(error))) from None
 
     def _route(self, gate: Gateway) -> Plan:
-        if not self.path.startswith("/v1"):
+        if not routes.served(self.path):
             raise Refused(errors.not_served(self.path))
         model, user = self.says("model"), self.says("user")
         if isinstance(model, str) and (ready := gate.plans.get(model)) and routes.FORCE not in self.headers:
