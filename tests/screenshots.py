@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from aiohttp.test_utils import TestServer
+
+# Run as a script, the folder of this file is on the path, not the project's.
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from proxy.admin import make_admin, plotly
 from proxy.ring import Ring
@@ -26,8 +30,7 @@ def ring() -> Ring:
     return kept
 
 
-async def take(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+async def take(save: Callable[[str, bytes], object]) -> None:
     kept = ring()
     shown = next(e.reading for e in kept.newest() if e.reading.decoding == "diffusion" and e.reading.stalls)
     app = make_admin(kept, lambda _: ("text/plain", b""), version="0.1.0", charts=plotly(), clock=lambda: NOW)
@@ -39,18 +42,24 @@ async def take(folder: Path) -> None:
                 for theme in ("light", "dark"):
                     page = await tab(str(server.make_url("/")), width, height, theme == "dark")
                     await page.until("document.querySelectorAll('[data-drawn=plotly] .main-svg').length >= 4")
-                    await page.until("document.querySelectorAll('#requests tbody tr').length === 50")
-                    await page.shoot(folder / f"live-{width}-{theme}.png", whole=width > 600)
+                    await page.until("document.querySelectorAll('#requests tbody tr').length === 24")
+                    save(f"live-{width}-{theme}.png", await page.shoot())
                     await page.go(str(server.make_url(f"/requests/{shown.id}")))
                     await page.until("document.querySelectorAll('[data-drawn=plotly] .main-svg').length >= 2")
-                    await page.shoot(folder / f"request-{width}-{theme}.png")
+                    save(f"request-{width}-{theme}.png", await page.shoot())
                     if page.complaints:
                         raise SystemExit(f"the page complained: {page.complaints}")
     finally:
         await server.close()
 
 
-if __name__ == "__main__":
+def main() -> None:
     if PROGRAM is None:
         raise SystemExit("Chromium is not installed: apt install chromium")
-    asyncio.run(take(Path(sys.argv[1]) if len(sys.argv) > 1 else IMAGES))
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else IMAGES
+    folder.mkdir(parents=True, exist_ok=True)
+    asyncio.run(take(lambda name, picture: (folder / name).write_bytes(picture)))
+
+
+if __name__ == "__main__":
+    main()

@@ -92,7 +92,7 @@ def _burst(id: str, at: float, chance: random.Random) -> Reading:
         steps.append((time, size))
         time += chance.uniform(0.045, 0.075) + (0.62 if chance.random() < 0.03 else 0)
     facts = _facts(steps, chance, 0.04, Decimal("0.75"))
-    return reading(id, started_at=at, **facts | _trouble(chance, steps))
+    return reading(id, started_at=at, **facts | _trouble(chance, steps, None))
 
 
 def _steady(id: str, at: float, chance: random.Random) -> Reading:
@@ -103,7 +103,7 @@ def _steady(id: str, at: float, chance: random.Random) -> Reading:
         time += chance.gauss(0.018, 0.002) + (0.9 if chance.random() < 0.0008 else 0)
     facts = _facts(steps, chance, first - 0.03, Decimal("2.40"))
     ar = {"backend": "ar", "decoding": "autoregressive", "model": "llama-3.1-8b", "asked_model": "llama-3.1-8b"}
-    return reading(id, started_at=at, **ar | facts | _trouble(chance, steps))
+    return reading(id, started_at=at, **ar | facts | _trouble(chance, steps, "mercury"))
 
 
 def _facts(steps: list[tuple[float, int]], chance: random.Random, head: float, price: Decimal) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _facts(steps: list[tuple[float, int]], chance: random.Random, head: float, p
     }
 
 
-def _trouble(chance: random.Random, steps: list[tuple[float, int]]) -> dict[str, Any]:
+def _trouble(chance: random.Random, steps: list[tuple[float, int]], before: str | None) -> dict[str, Any]:
     fate = chance.random()
     nothing: dict[str, Any] = {"tokens": Usage(), "usage_source": "none", "cost": None, "finish_reasons": ()}
     if fate < 0.008:
@@ -132,7 +132,7 @@ def _trouble(chance: random.Random, steps: list[tuple[float, int]]) -> dict[str,
         fault = Fault("rate_limit_exceeded", "Too many requests: try again in 2 seconds", "429")
         none = {"arrivals": arrivals([]), "head": 0.03, "ended": 0.03, "done": 0.031}
         return nothing | none | {"outcome": "backend_error", "status": 429, "fault": fault}
-    if fate < 0.018:
-        tries = (Attempt("mercury", "unreachable", None, 0.05), Attempt("ar", "ok", 200, 1.0))
+    if fate < 0.018 and before is not None:
+        tries = (Attempt(before, "unreachable", None, 0.05), Attempt("ar", "ok", 200, 1.0))
         return {"attempts": tries}
     return {"outcome": "client_gone", **nothing} if fate < 0.022 else {}

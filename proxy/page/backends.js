@@ -13,7 +13,7 @@ const price = (what) => (row, single) =>
 const COLUMNS = [
   { title: "In flight", value: (row) => count(row.in_flight) },
   { title: "Requests", unit: "per s", value: (row) => number(row.rate) },
-  { title: "Errors", unit: "%", value: (row) => percent(row.error_share), note: (row) => (row.errors ? count(row.errors) : ""), bad: (row) => row.errors > 0 },
+  { title: "Errors", unit: "%", value: (row) => percent(row.error_share), note: (row) => (row.errors ? `${count(row.errors)} of ${count(row.n)}` : ""), bad: (row) => row.errors > 0 },
   { title: "TTFT p50", unit: "s", value: (row) => number(row.ttft.p50), note: (row) => n(row.ttft) },
   { title: "TTFT p95", unit: "s", value: (row) => number(row.ttft.p95), note: (row) => n(row.ttft) },
   { title: "Silence", unit: "% of time", value: (row) => percent(row.silence_share) },
@@ -28,15 +28,13 @@ export function backends(table, rows) {
   if (table.tHead === null) prepare(table);
   const currencies = onlyUnit(rows);
   const single = currencies.size < 2;
-  COLUMNS.forEach((column, i) => {
-    const unit = column.money && single ? [...currencies, column.unit].join(" ") : column.unit ?? "";
-    write(table.tHead.rows[0].cells[i + 1].lastElementChild, unit);
-  });
-  keyed(table.tBodies[0], rows, (row) => `${row.name ?? ""}`, make, (element, row) => update(element, row, single));
+  const units = COLUMNS.map((column) => (column.money && single ? [...currencies, column.unit].join(" ") : column.unit ?? ""));
+  units.forEach((unit, i) => write(table.tHead.rows[0].cells[i + 1].lastElementChild, unit));
+  keyed(table.tBodies[0], rows, (row) => `${row.name ?? ""}`, make, (element, row) => update(element, row, single, units));
 }
 
 function prepare(table) {
-  const heads = COLUMNS.map((column) => node("th", { scope: "col" }, column.title, node("small")));
+  const heads = COLUMNS.map((column) => node("th", { scope: "col" }, column.title, " ", node("small")));
   table.append(
     node("thead", {}, node("tr", {}, node("th", { scope: "col" }, "Backend"), ...heads)),
     node("tbody"),
@@ -45,17 +43,17 @@ function prepare(table) {
 
 function make(row) {
   const name = row.name ?? "refused here";
-  const first = node("th", { scope: "row" }, mark(row.decoding), node("b", {}, name), node("small", {}, row.name === null ? "no backend" : look(row.decoding).short));
-  const cells = COLUMNS.map((column) => node("td", { "data-label": column.title }, node("span"), node("small")));
+  const first = node("th", { scope: "row" }, mark(row.decoding), node("b", {}, name), " ", node("small", {}, row.name === null ? "no backend" : look(row.decoding).short));
+  const cells = COLUMNS.map((column) => node("td", { "data-label": column.title }, node("span"), " ", node("small")));
   return node("tr", {}, first, ...cells);
 }
 
-function update(element, row, single) {
+function update(element, row, single, units) {
   COLUMNS.forEach((column, i) => {
     const cell = element.cells[i + 1];
     write(cell.firstElementChild, column.value(row, single));
     write(cell.lastElementChild, column.note?.(row) ?? "");
-    cell.dataset.unit = column.unit ?? "";
+    cell.dataset.unit = units[i];
     cell.classList.toggle("bad", column.bad?.(row) ?? false);
   });
 }

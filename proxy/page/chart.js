@@ -51,7 +51,7 @@ export class Chart {
     this.#spec = spec;
     this.#plot.setAttribute("aria-label", spec.label);
     this.#legend.replaceChildren(...spec.series.map((s) =>
-      node("li", { class: s.second ? "second" : null }, mark(s.decoding), s.name, node("small", {}, s.note ?? ""))));
+      node("li", { class: s.second ? "second" : null }, mark(s.decoding), `${s.name} `, node("small", {}, s.note ?? ""))));
     this.#tabulate();
     this.again();
   }

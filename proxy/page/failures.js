@@ -16,13 +16,13 @@ export function failures(list, items, decodings) {
 function make(item, decoding) {
   const failed = item.outcome !== "ok";
   const what = failed ? item.outcome.replaceAll("_", " ") : `ok at attempt ${item.attempts.length}`;
-  const status = item.status === null || !failed ? "" : ` ${item.status}`;
+  const status = item.status >= 400 ? ` ${item.status}` : "";
   const reached = item.arrivals ? `after ${item.completion === null ? `${count(item.arrivals)} arrivals` : `${count(item.completion)} tokens`}, ` : "";
   return node(
     "li",
     {},
     node("a", { href: `/requests/${encodeURIComponent(item.id)}` }, node("time", {}, time(item.at)), " ", node("b", { class: failed ? "bad" : "" }, what + status)),
-    node("span", { class: "where" }, mark(decoding), item.backend ?? "refused here", node("small", {}, `${reached}${number(item.e2e)} s`)),
+    node("span", { class: "where" }, mark(decoding), `${item.backend ?? "refused here"} `, node("small", {}, `${reached}${number(item.e2e)} s`)),
     item.message || item.type ? node("q", {}, item.message || item.type) : null,
     failed ? null : node("q", {}, item.attempts.map((attempt) => `${attempt.backend}: ${attempt.outcome.replaceAll("_", " ")}`).join(", then ")),
   );

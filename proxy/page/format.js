@@ -2,7 +2,6 @@
 
 export const NONE = "–";
 
-const digits = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
 
@@ -11,7 +10,7 @@ export function number(value) {
   const size = Math.abs(value);
   if (size >= 100 || size === 0) return whole.format(value);
   if (size >= 0.01) return value.toFixed(size >= 10 ? 1 : size >= 1 ? 2 : 3);
-  return digits.format(value);
+  return size >= 1e-6 ? value.toFixed(2 - Math.floor(Math.log10(size))) : value.toExponential(2);
 }
 
 export const count = (value) => (value === null || value === undefined ? NONE : whole.format(value));

@@ -9,6 +9,7 @@ import { Requests } from "./requests.js";
 
 const STALE = 3000; // ms without an event
 const POINTS = 60; // of the series
+const ORDER = ["autoregressive", "diffusion"]; // the last comes first, the unknown after both
 
 const requests = new Requests();
 const ttft = new Chart(find("ttft"));
@@ -36,19 +37,20 @@ function show(state) {
   const decodings = new Map(state.backends.map((row) => [row.name, row.decoding]));
   const seconds = Math.round(state.seconds);
   write(find("covered"), seconds < state.window ? `last ${seconds} s: all there is of ${state.window} s` : `last ${seconds} s`);
-  write(find("totals"), `${count(state.in_flight)} in flight · ${count(state.finished)} ended in ${age(state.now - state.since)} · ${state.version}`);
+  write(find("totals"), `${count(state.in_flight)} in flight · ${count(state.finished)} ended in ${age(state.now - state.since)}`);
   backends(find("backends"), state.backends);
   failures(find("failures"), state.failures, decodings);
   ttft.draw(distribution(state.ttft));
   tokens.draw(series(state, decodings));
   requests.choices(state.backends.map((row) => row.name).filter((name) => name !== null), state.outcomes);
   requests.refresh();
+  write(find("version"), state.version);
   find("plain").hidden = state.charts;
   if (state.charts) enrich();
 }
 
 function distribution({ bounds, decodings }) {
-  const names = Object.keys(decodings);
+  const names = Object.keys(decodings).sort((a, b) => ORDER.indexOf(b) - ORDER.indexOf(a));
   const held = bounds.concat(Infinity).map((_, i) => names.some((name) => decodings[name].shares[i] > 0));
   const first = Math.max(0, held.indexOf(true) - 1);
   const last = Math.max(first, Math.min(bounds.length, held.lastIndexOf(true) + 1));
@@ -65,7 +67,8 @@ function distribution({ bounds, decodings }) {
 
 function series({ tokens: found, window: span, since, now }, decodings) {
   const wide = Math.max(1, Math.round(span / POINTS));
-  const drawn = Object.entries(found.backends).map(([name, values]) => {
+  const drawn = [...decodings.keys()].filter((name) => name in found.backends).map((name) => {
+    const values = found.backends[name];
     const x = [];
     const y = [];
     for (let i = 0; i + wide <= values.length; i += wide) {

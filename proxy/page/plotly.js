@@ -1,4 +1,6 @@
 // Draws a chart's spec with Plotly. Only names from the configuration and numbers get here: Plotly reads tags in its texts.
+//
+// Plotly knows no time zones and takes each time for UTC, so it gets times moved by this machine's offset.
 
 import { colour, look } from "./decoding.js";
 
@@ -8,13 +10,16 @@ const coarse = matchMedia("(pointer: coarse)");
 
 export function plotly(place, spec, width, height) {
   const theme = { ink: colour("--ink"), muted: colour("--muted"), line: colour("--line"), panel: colour("--panel") };
-  const data = spec.series.flatMap((series) => (spec.kind === "bars" ? bars(series, theme) : steps(series, theme, spec)));
+  const data = spec.series.map((series) => (spec.x.kind === "time" ? { ...series, x: series.x.map(here) } : series)).flatMap((series) => (spec.kind === "bars" ? bars(series, theme) : steps(series, theme, spec)));
   window.Plotly.react(place, data, layout(spec, theme, width, height), CONFIG);
+  document.getElementById("js-plotly-tester")?.setAttribute("aria-hidden", "true"); // where it measures texts, far off screen
 }
+
+const here = (at) => at - new Date(at).getTimezoneOffset() * 60_000;
 
 function bars(series, theme) {
   const { colour: name, shape } = look(series.decoding);
-  const marker = { color: colour(name), line: { width: 1, color: colour(name) }, pattern: { shape: HATCH[shape], fgcolor: theme.panel, fgopacity: 0.75, size: 6, solidity: 0.35 } };
+  const marker = { color: colour(name), line: { width: 1, color: colour(name) }, pattern: { shape: HATCH[shape], fillmode: "replace", size: 6, solidity: 0.45 } };
   return [{ type: "bar", name: series.name, x: series.x, y: series.y, marker, hovertemplate: "%{y:.1%}<extra>%{fullData.name}</extra>" }];
 }
 
@@ -45,7 +50,7 @@ function layout({ kind, x, y }, theme, width, height) {
     paper_bgcolor: "transparent", plot_bgcolor: "transparent",
     font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: theme.muted },
     hoverlabel: { bgcolor: theme.panel, bordercolor: theme.line, font: { color: theme.ink } },
-    xaxis: { ...axis, showgrid: false, title: title(x.title), type: { category: "category", time: "date", number: "linear" }[x.kind], range: x.range, autorange: x.range === undefined },
+    xaxis: { ...axis, showgrid: false, title: title(x.title), type: { category: "category", time: "date", number: "linear" }[x.kind], tickformat: x.kind === "time" ? "%H:%M:%S" : "", nticks: 6, range: x.kind === "time" ? x.range.map(here) : x.range, autorange: x.range === undefined },
     yaxis: { ...axis, title: title(y.title), rangemode: "tozero", tickformat: y.percent ? ".0%" : ",", nticks: 5 },
   };
 }

@@ -21,7 +21,7 @@ const FACTS = [
   ["Rate after the first arrival", "tokens/s", (r) => (r.decode_rate === null ? reason(r.decode_rate_reason) : number(r.decode_rate))],
   ["Arrivals", "", (r) => count(r.arrival_count)],
   ["Largest burst", "tokens", (r) => number(r.largest_burst)],
-  ["Stalls", "", (r) => (r.stall_count ? `${count(r.stall_count)}, ${number(r.stall_time)} s` : "0")],
+  ["Stalls", "", (r) => (r.stall_count ? `${count(r.stall_count)} (${number(r.stall_time)} s)` : "0")],
   ["Shown and later replaced", "% of the answer", (r) => percent(r.churn)],
   ["Cost", "", (r) => (r.cost === null ? "no price" : `${money(r.cost)} ${r.currency}`)],
   ["Taken by the proxy", "ms", (r) => (r.overhead === null ? NONE : number(r.overhead * 1000))],
@@ -82,8 +82,9 @@ async function main() {
   find("notice").hidden = true;
   find("json").href = `/api/requests/${encodeURIComponent(id)}`;
   write(find("state"), outcome(mine));
+  document.body.dataset.state = mine.outcome === "ok" ? "live" : "stale";
   document.title = `${mine.backend ?? "refused"} · ${id} · Manometer`;
-  find("title").replaceChildren(mark(mine.decoding), mine.backend ?? "refused here", node("small", {}, mine.asked_model ?? ""), node("small", {}, id));
+  find("title").replaceChildren(mark(mine.decoding), mine.backend ?? "refused here", " ", node("small", {}, mine.asked_model ?? ""), " ", node("small", {}, id));
   document.querySelector("main").hidden = false;
   about(mine);
   const [{ requests }, { charts }] = await Promise.all([get("/api/requests?limit=200"), get("/api/summary")]);
@@ -99,7 +100,7 @@ async function main() {
 function choose(others, chosen) {
   const groups = Map.groupBy(others, (r) => r.backend ?? "refused here");
   for (const [name, members] of groups) {
-    const options = members.map((r) => node("option", { value: r.id }, `${time(r.started_at)}, ${tokens(r)} tokens, ${number(r.e2e)} s`));
+    const options = members.map((r) => node("option", { value: r.id }, `${name}: ${time(r.started_at)}, ${tokens(r)} tokens, ${number(r.e2e)} s`));
     find("with").append(node("optgroup", { label: name }, ...options));
   }
   if (chosen && !others.some((r) => r.id === chosen)) find("with").append(node("option", { value: chosen }, chosen));
@@ -149,7 +150,7 @@ function curve(r, second, characters) {
 function facts(both) {
   const heads = both.map((r, i) => node("th", { scope: "col" }, mark(r.decoding), i ? node("a", { href: `/requests/${encodeURIComponent(r.id)}?with=${encodeURIComponent(id)}` }, r.backend ?? "refused here") : r.backend ?? "refused here"));
   const rows = FACTS.map(([name, unit, value]) =>
-    node("tr", {}, node("th", { scope: "row" }, name, unit ? node("small", {}, unit) : null), ...both.map((r) => node("td", {}, value(r)))));
+    node("tr", {}, node("th", { scope: "row" }, `${name} `, unit ? node("small", {}, unit) : null), ...both.map((r) => node("td", {}, value(r)))));
   find("facts").replaceChildren(node("thead", {}, node("tr", {}, node("td"), ...heads)), node("tbody", {}, ...rows));
 }
 

@@ -4,18 +4,19 @@ import { mark } from "./decoding.js";
 import { count, money, number, time } from "./format.js";
 import { find, keyed, node, write } from "./node.js";
 
-const STEP = 50;
+const FIRST = 24;
+const STEP = 88;
 const MOST = 200;
 const COLUMNS = [
   { title: "Ended", sort: "started_at", text: (r) => time(r.started_at + r.e2e), link: true },
   { title: "Backend", text: (r) => r.backend ?? NOBODY, mark: true },
   { title: "Model", text: (r) => r.asked_model ?? r.model ?? "", wide: true },
-  { title: "Outcome", text: (r) => r.outcome.replaceAll("_", " "), note: (r) => (r.status === null || r.status === 200 ? "" : r.status) },
+  { title: "Outcome", text: (r) => r.outcome.replaceAll("_", " "), note: (r) => (r.status >= 400 ? r.status : "") },
   { title: "TTFT", unit: "s", sort: "ttft", text: (r) => number(r.ttft) },
   { title: "Total", unit: "s", sort: "e2e", text: (r) => number(r.e2e) },
   { title: "Output", unit: "tokens", sort: "completion", text: (r) => count(r.tokens.completion) },
   { title: "Rate", unit: "tokens/s", sort: "e2e_rate", text: (r) => number(r.e2e_rate), wide: true },
-  { title: "Cost", sort: "cost", text: (r) => money(r.cost), note: (r) => (r.cost === null ? "" : r.currency), wide: true, figure: true },
+  { title: "Cost", unit: "USD", sort: "cost", text: (r) => money(r.cost), money: true, wide: true },
 ];
 const NOBODY = "refused here";
 
@@ -23,7 +24,7 @@ export class Requests {
   #table = find("requests");
   #form = find("filter");
   #more = find("more");
-  #shown = STEP;
+  #shown = FIRST;
   #sort = null;
   #order = "desc";
   #asking = false;
@@ -79,7 +80,10 @@ export class Requests {
     const order = this.#sort === null ? "newest first" : `of the newest ${count(kept)}`;
     write(find("matched"), matched === 0 ? "none" : `${count(requests.length)} of ${count(matched)}, ${order}`);
     this.#more.hidden = this.#shown >= MOST || requests.length >= matched;
-    keyed(this.#table.tBodies[0], requests, (r) => r.id, make, () => {});
+    const currencies = [...new Set(requests.filter((r) => r.cost !== null).map((r) => r.currency))];
+    keyed(this.#table.tBodies[0], requests, (r) => r.id, make, (row, r) => price(row, r, currencies.length > 1));
+    const cost = COLUMNS.findIndex((column) => column.money);
+    write(this.#table.tHead.rows[0].cells[cost].querySelector("small"), currencies.length > 1 ? "" : currencies[0] ?? "");
     [...this.#table.tHead.rows[0].cells].forEach((cell, i) => {
       const sorted = COLUMNS[i].sort !== undefined && (this.#sort ?? "started_at") === COLUMNS[i].sort;
       if (sorted) cell.setAttribute("aria-sort", this.#order === "asc" ? "ascending" : "descending");
@@ -89,7 +93,7 @@ export class Requests {
 
   #head(column) {
     const facts = { scope: "col", class: column.wide ? "wide" : null };
-    const words = [column.title, column.unit ? node("small", {}, column.unit) : null];
+    const words = [`${column.title} `, column.unit ? node("small", {}, column.unit) : null];
     if (column.sort === undefined) return node("th", facts, ...words);
     return node("th", facts, node("button", { type: "button", onclick: () => this.#by(column.sort) }, ...words));
   }
@@ -106,11 +110,17 @@ function make(request) {
   const cells = COLUMNS.map((column) => {
     const text = column.text(request);
     const words = column.link ? node("a", { href: `/requests/${encodeURIComponent(request.id)}` }, text) : text;
-    const facts = { class: [column.wide && "wide", (column.unit || column.figure) && "number"].filter(Boolean).join(" ") || null };
-    return node("td", facts, column.mark ? mark(request.decoding) : null, words, column.note ? node("small", {}, `${column.note(request)}`) : null);
+    const facts = { class: [column.wide && "wide", column.unit && "number"].filter(Boolean).join(" ") || null };
+    return node("td", facts, column.mark ? mark(request.decoding) : null, words, " ", column.note || column.money ? node("small", {}, `${column.note?.(request) ?? ""}`) : null);
   });
   const failed = request.outcome !== "ok" && request.outcome !== "client_gone";
   return node("tr", { class: failed ? "failed" : null }, ...cells);
+}
+
+// One currency stands in the heading; of several, each stands beside its amount.
+function price(row, request, several) {
+  const cell = row.cells[COLUMNS.findIndex((column) => column.money)];
+  write(cell.querySelector("small"), several && request.cost !== null ? request.currency : "");
 }
 
 function fill(select, values, names) {
