@@ -138,6 +138,8 @@ def test_the_name_of_a_call_is_kept_apart_because_some_repeat_it() -> None:
         ({"token_ids": [1, 2, 3, 4]}, 4),
         ({"token_ids": [1, 2], "logprobs": {"content": [{}]}}, 2),
         ({"logprobs": {"content": []}}, None),
+        ({"token_ids": []}, None),
+        ({"token_ids": [], "logprobs": {"content": []}}, None),
         ({"logprobs": None, "token_ids": None}, None),
         ({"logprobs": 7}, None),
         ({}, None),

@@ -313,6 +313,21 @@ def test_a_finish_without_done_is_ok_and_noted() -> None:
     assert reading.notes == ("no [DONE] after the finish_reason",)
 
 
+@pytest.mark.parametrize(
+    "reads, kind, note",
+    [
+        ([b"\xef", b"\xbb\xbf" + text("a"), END], "text/event-stream", "begins with a byte-order mark"),
+        ([text("a"), b"data:\n\n", END], "text/event-stream", "has an event without data"),
+        ([body("a")], "application/json", "a JSON body where a stream was asked"),
+    ],
+)
+def test_what_the_usual_clients_stumble_over_is_ok_and_noted(reads: list[bytes], kind: str, note: str) -> None:
+    reading = read(*reads, kind=kind)
+    assert reading.outcome == "ok"
+    assert [noted.partition(":")[0] for noted in reading.notes] == [note]
+    assert read(body("a"), kind="application/json", asked_stream=False).notes == ()
+
+
 def test_what_follows_done_is_no_output() -> None:
     reading = read((1.0, text("a") + END), (2.0, text("ghost")), keep_text=True)
     assert (reading.text, len(reading.arrivals), reading.ended) == ("a", 1, 1.0)

@@ -5,7 +5,8 @@
 3. Most events of a stream differ in a few letters of text only. `plain` learns the bytes around them and
    passes such events without parsing them again; everything else goes the long way. A property test holds
    the two ways to the same reading.
-4. Nothing here raises on what a backend sends: a stream that can't be read makes a reading that says so.
+4. Nothing here raises on what a backend sends: a stream that can't be read makes a reading that says so, and
+   so does one that we can read but the usual clients can't.
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ class Meter:
         self._data_events = 0
         self._parse_errors = 0
         self._undecodable = False
+        self._empty_data = False
         self._notes: list[str] = []
 
     @property
@@ -226,6 +228,7 @@ class Meter:
 
     def _delta(self, event: Event, at: float) -> Delta | None:
         self._data_events += not event.data.startswith(grammar.DONE)  # the end mark is no part of the answer
+        self._empty_data = self._empty_data or not event.data
         try:
             delta = grammar.read_event(event.data, event.name, self._replace)
         except Unreadable:
@@ -305,8 +308,8 @@ class Meter:
         if self._terminal and outcome in _TOO_LATE:
             self._note(f"{outcome} after the end of the answer")
             outcome, fault = None, None
-        if outcome is None and self.streamed and self._finishes and not self._terminal:
-            self._note("no [DONE] after the finish_reason")
+        if outcome is None:
+            self._remark()
         if self.arrivals.merged:
             self._note("arrivals merged pairwise: more came than the meter keeps")
         head = self.head_at
@@ -338,6 +341,17 @@ class Meter:
             currency=price.currency if price else "USD",
             notes=(*self._notes, *notes),
         )
+
+    def _remark(self) -> None:
+        """What the usual clients stumble over, in a stream that we could read."""
+        if self.streamed and self._finishes and not self._terminal:
+            self._note("no [DONE] after the finish_reason")
+        if self._parser.marked:
+            self._note("begins with a byte-order mark: OpenAI's SDKs see an empty stream")
+        if self._empty_data:
+            self._note("has an event without data: OpenAI's SDKs fail on it")
+        if self._way == "body" and self._asked_stream and self.output:
+            self._note("a JSON body where a stream was asked: OpenAI's SDKs see an empty stream")
 
     def _visible(self) -> Usage:
         """The tokens as reported; those of a canvas are not those of the text, which then are unknown."""

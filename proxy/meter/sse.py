@@ -27,10 +27,23 @@ class Event(NamedTuple):
 class Parser:
     """Feed it any slicing of a stream; it returns the same events."""
 
-    __slots__ = ("_after_cr", "_bom", "_data", "_foreign", "_held", "_limit", "_name", "_pieces", "_tail", "overflown")
+    __slots__ = (
+        "_after_cr",
+        "_bom",
+        "_data",
+        "_foreign",
+        "_held",
+        "_limit",
+        "_name",
+        "_pieces",
+        "_tail",
+        "marked",
+        "overflown",
+    )
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.overflown = False
+        self.marked = False  # the stream began with a byte-order mark
         self._limit = limit
         self._pieces: list[bytes] = []  # of a line whose end has not come
         self._tail = 0  # bytes in pieces
@@ -125,6 +138,7 @@ class Parser:
             self._bom = start
             return b""
         self._bom = None
+        self.marked = start.startswith(_BOM)
         return start.removeprefix(_BOM)
 
 
