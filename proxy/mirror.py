@@ -2,7 +2,9 @@
 
 1. A copy starts after the client's answer has started, as a task of its own: it can't delay or fail it.
 2. It is bounded in number (what is over is not queued but left out, and counted) and in cost for each hour.
-3. Its reading is marked `mirror`, so that no number of the clients' traffic holds it.
+3. All copies together are read no faster than a few models write: a backend that floods would take the time that
+   clients' streams need.
+4. Its reading is marked `mirror`, so that no number of the clients' traffic holds it.
 """
 
 from __future__ import annotations
@@ -10,17 +12,49 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from copy import copy
 from decimal import Decimal
 
 from .exchange import Exchange
 from .gateway import Gateway, new_id
-from .relay import Discard
 from .routes import Leg
 from .ticket import Refused, Ticket
 
 log = logging.getLogger("manometer")
 _HOUR = 3600.0
+_RATE = 2 * 1024 * 1024  # bytes a second, of all copies: eight streams of 1,000 tokens a second
+_BURST = 512 * 1024  # bytes that may come at once
+
+
+class Sink:
+    """The client of all copies: reads nothing, and says when more comes than it should."""
+
+    __slots__ = ("_at", "_clock", "_level")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._at = clock()
+        self._level = 0.0
+
+    def write(self, data: bytes) -> None:
+        now = self._clock()
+        self._level = max(0.0, self._level - (now - self._at) * _RATE) + len(data)
+        self._at = now
+
+    @property
+    def waiting(self) -> int:
+        """Bytes over what may come."""
+        return max(0, int(self._level - _BURST))
+
+    @property
+    def choked(self) -> bool:
+        return self.waiting > 0
+
+    @property
+    def pause(self) -> float:
+        """Seconds until it may go on."""
+        return self.waiting / _RATE
 
 
 class Shadow(Exchange):
@@ -28,9 +62,10 @@ class Shadow(Exchange):
 
     mirror = True
 
-    def __init__(self, gate: Gateway, ticket: Ticket) -> None:
+    def __init__(self, gate: Gateway, ticket: Ticket, sink: Sink) -> None:
         super().__init__(gate, ticket)
         self.id = new_id()
+        self._sink = sink
         self.received = gate.clock()
         self.started_at = gate.wall()
 
@@ -40,7 +75,7 @@ class Shadow(Exchange):
         try:
             relay = await self.attempt(leg)
             if relay.fault is None:
-                relay.open(Discard(), lambda: None)
+                relay.open(self._sink, self._slow_down)
                 await relay.end
             if relay.fault is not None:
                 self.outcome = relay.fault.outcome
@@ -56,6 +91,11 @@ class Shadow(Exchange):
             reading = self.finish()
         return reading.cost or Decimal(0)
 
+    def _slow_down(self) -> None:
+        if self.relay is not None and self.relay.call is not None:
+            self.relay.call.pause()
+            self.gate.loop.call_later(self._sink.pause, self.relay.call.resume)
+
 
 class Mirrors:
     """All copies under way, by route."""
@@ -63,6 +103,7 @@ class Mirrors:
     def __init__(self) -> None:
         self._tasks: dict[asyncio.Task[None], str] = {}
         self._spent: dict[str, deque[tuple[float, Decimal]]] = {}
+        self._sink: Sink | None = None
         self.left_out = 0
 
     def start(self, gate: Gateway, ticket: Ticket) -> None:
@@ -83,7 +124,8 @@ class Mirrors:
         task.add_done_callback(self._tasks.pop)
 
     async def _run(self, gate: Gateway, ticket: Ticket, route: str, leg: Leg) -> None:
-        cost = await Shadow(gate, ticket).run(leg)
+        self._sink = self._sink or Sink(gate.clock)
+        cost = await Shadow(gate, ticket, self._sink).run(leg)
         if cost:
             self._spent.setdefault(route, deque()).append((gate.clock(), cost))
 

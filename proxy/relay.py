@@ -217,16 +217,6 @@ class Relay:
         return out
 
 
-class Discard:
-    """A client that takes everything and reads nothing: of mirrored requests."""
-
-    waiting = 0
-    choked = False
-
-    def write(self, data: bytes) -> None:
-        pass
-
-
 def _settle(future: asyncio.Future[Any]) -> None:
     if not future.done():
         future.set_result(None)
