@@ -9,7 +9,6 @@ from . import queries as q
 
 _PAIR = ("backend", "model")
 _BY = ", ".join(_PAIR)
-_OUTPUT = ('type="completion"', 'source="reported"')
 
 
 def rows() -> list[tuple[int, list[p.Json]]]:
@@ -30,7 +29,7 @@ def _cost(by: str = "", over: str = q.WINDOW) -> str:
 
 
 def _million(by: str = "", over: str = q.WINDOW) -> str:
-    return f"{q.ratio(_cost(by, over), q.rate(m.TOKENS, q.TRAFFIC, *_OUTPUT, by=by, over=over))} * 1e6"
+    return q.per_million(q.TRAFFIC, by=by, over=over)
 
 
 def _request(by: str = "", over: str = q.WINDOW) -> str:
@@ -57,7 +56,12 @@ def _tiles() -> list[p.Json]:
     return [
         p.stat("Spent", "Over the whole time range.", "currencyUSD", spent),
         p.stat("Cost per hour", "At the present rate.", "currencyUSD", f"{_cost()} * 3600"),
-        p.stat("Per million output tokens", "Cost / completion tokens.", "currencyUSD", _million(over=q.RANGE)),
+        p.stat(
+            "Per million output tokens",
+            "Cost / completion tokens, of what has a price.",
+            "currencyUSD",
+            _million(over=q.RANGE),
+        ),
         p.stat(
             "Per request", "Cost / exchanges, failed ones included.", "currencyUSD", _request(over=q.RANGE), decimals=6
         ),
@@ -85,8 +89,8 @@ def _table() -> p.Json:
         ("Per hour", "currencyUSD", f"{_cost(_BY, over)} * 3600"),
         ("Per million", "currencyUSD", _million(_BY, over)),
         ("Per request", "currencyUSD", _request(_BY, over)),
-        ("Requests", "reqps", q.rate(m.REQUESTS, q.TRAFFIC, by=_BY, over=over)),
-        ("Output", "count:tok/s", q.rate(m.TOKENS, q.TRAFFIC, *_OUTPUT, by=_BY, over=over)),
+        ("Requests", "reqps", q.rate(m.REQUESTS, q.TRAFFIC, q.CHOSEN, by=_BY, over=over)),
+        ("Output", "count:tok/s", q.rate(m.TOKENS, q.TRAFFIC, *q.OUTPUT, by=_BY, over=over)),
         ("Without a price", "percentunit", _unpriced(_BY, over)),
         ("Without a token count", "percentunit", _unreported(_BY, over)),
     ]
@@ -105,7 +109,7 @@ def _per_hour() -> p.Json:
 
 
 def _per_million() -> p.Json:
-    about = "Cost / completion tokens: what input costs is spread over the output."
+    about = "Cost / completion tokens of what has a price; what input costs is spread over the output."
     return _lines("Cost per million output tokens", about, "currencyUSD", _million(_BY))
 
 
@@ -120,7 +124,7 @@ def _instance() -> p.Json:
 
 
 def _instance_per_million() -> p.Json:
-    output = q.rate(m.TOKENS, q.TRAFFIC, *_OUTPUT, by="backend")
+    output = q.rate(m.TOKENS, q.TRAFFIC, *q.OUTPUT, by="backend")
     about = "Price per hour / completion tokens per hour: the better the load, the cheaper the token."
     targets = [p.target(f"{q.ratio(_hourly(), f'{output} * 3600')} * 1e6", "{{backend}}")]
     return p.lines("Instance cost per million output tokens", about, "currencyUSD", targets)

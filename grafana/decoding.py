@@ -60,7 +60,6 @@ def _per_stream(metric: m.Metric, over: str = q.WINDOW) -> str:
 
 def _side_by_side() -> p.Json:
     over = q.RANGE
-    tokens = q.rate(m.TOKENS, q.TRAFFIC, 'type="completion"', 'source="reported"', by=_BY, over=over)
     columns = [
         ("TTFT p50", "s", _quantile(0.5, m.TTFT, q.STREAMS, over=over)),
         ("TTFT p95", "s", _quantile(0.95, m.TTFT, q.STREAMS, over=over)),
@@ -72,7 +71,7 @@ def _side_by_side() -> p.Json:
         ("Tokens per burst", "none", _mean(m.BURST_TOKENS, over=over)),
         ("Gap p95", "s", _quantile(0.95, m.GAPS, over=over)),
         ("Stalls per request", "none", _per_stream(m.STALLS, over)),
-        ("Cost per million", "currencyUSD", f"{q.ratio(q.rate(m.COST, q.TRAFFIC, by=_BY, over=over), tokens)} * 1e6"),
+        ("Cost per million", "currencyUSD", q.per_million(q.TRAFFIC, by=_BY, over=over)),
     ]
     return p.table("Side by side", "Both kinds of decoding over the whole time range.", [_BY], columns)
 
@@ -100,7 +99,7 @@ def _decode_rate() -> p.Json:
     targets = [
         # A slow request takes long for a token: the 95th percentile of the time is the 5th of the rate.
         p.target(f"1 / {_quantile(0.5, m.TIME_PER_TOKEN)}", "{{decoding}} p50"),
-        p.target(f"1 / {_quantile(0.95, m.TIME_PER_TOKEN)}", "{{decoding}} slowest 5 %"),
+        p.target(f"1 / {_quantile(0.95, m.TIME_PER_TOKEN)}", "{{decoding}} p5"),
     ]
     about = "Tokens after the first arrival / time from the first to the last one. The first burst is not counted."
     return p.lines("Decode rate", about, "count:tok/s", targets)

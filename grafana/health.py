@@ -68,18 +68,16 @@ def _lag() -> p.Json:
 
 
 def _first_byte() -> p.Json:
-    about = "Head of the backend's response - request received."
-    targets = [p.target(q.quantile(0.95, m.TTFB, by="backend"), "{{backend}} p95")]
+    about = "Head of the backend's response - request received, of streams: 95th percentile."
+    targets = [p.target(q.quantile(0.95, m.TTFB, q.STREAMS, by="backend"), "{{backend}}")]
     return p.lines("Time to first byte", about, "s", targets)
 
 
 def _backend_share() -> p.Json:
-    about = (
-        "First output since the last attempt began, and since the request came: between them are retries and the proxy."
-    )
+    about = "First output since the last attempt began, and since the request came: 95th percentiles."
     targets = [
-        p.target(q.quantile(0.95, m.BACKEND_TTFT, q.STREAMS), "backend p95"),
-        p.target(q.quantile(0.95, m.TTFT, q.STREAMS), "client p95"),
+        p.target(q.quantile(0.95, m.BACKEND_TTFT, q.STREAMS), "backend"),
+        p.target(q.quantile(0.95, m.TTFT, q.STREAMS), "client"),
     ]
     return p.lines("First token, backend and client", about, "s", targets)
 
@@ -99,7 +97,7 @@ def _lines(title: str, about: str, unit: str, expr: str, legend: str, stack: boo
 
 def _in_flight() -> p.Json:
     targets = [
-        p.target(q.gauge(m.IN_FLIGHT, by="backend"), "{{backend}}"),
+        p.target(q.gauge(m.IN_FLIGHT, q.CHOSEN, by="backend"), "{{backend}}"),
         # Exchanges shorter than a scrape interval are never seen in flight, but they start.
         p.target(q.rate(m.STARTED), "started / s"),
     ]
@@ -110,12 +108,12 @@ def _in_flight() -> p.Json:
 
 def _outcomes() -> p.Json:
     about = "How exchanges end, with the client's own faults and the ones that left."
-    return _lines("Outcomes", about, "reqps", q.seen(q.rate(m.REQUESTS, by="outcome")), "{{outcome}}", stack=True)
+    return _lines("Outcomes", about, "reqps", q.moved(m.REQUESTS, by="outcome"), "{{outcome}}", stack=True)
 
 
 def _no_output() -> p.Json:
     about = "Exchanges that ended without any output, by outcome."
-    targets = [p.target(q.seen(q.rate(m.NO_OUTPUT, by="reason")), "{{reason}}")]
+    targets = [p.target(q.moved(m.NO_OUTPUT, by="reason"), "{{reason}}")]
     return p.lines("Without output", about, "reqps", targets, stack=True, empty="Every exchange had output")
 
 
@@ -125,7 +123,7 @@ def _attempts() -> p.Json:
         "Attempts",
         about,
         "reqps",
-        q.seen(q.rate(m.ATTEMPTS, by="backend, reason")),
+        q.moved(m.ATTEMPTS, by="backend, reason"),
         "{{backend}} {{reason}}",
         stack=True,
     )
@@ -157,7 +155,7 @@ def _memory() -> p.Json:
 
 def _lost() -> p.Json:
     about = "Readings per second that did not reach a sink. Unless it is 0, the other dashboards show too little."
-    return _lines("Lost readings", about, "cps", q.rate(m.DROPPED, by="sink"), "{{sink}}")
+    return _lines("Lost readings", about, "none", q.rate(m.DROPPED, by="sink"), "{{sink}}")
 
 
 def _scrape() -> p.Json:

@@ -55,7 +55,7 @@ def _tiles() -> list[p.Json]:
             "Output",
             "Completion tokens per second, as reported by the backends.",
             "count:tok/s",
-            q.rate(m.TOKENS, clients, 'type="completion"', 'source="reported"'),
+            q.rate(m.TOKENS, clients, *q.OUTPUT),
         ),
         p.stat("Cost per hour", "What an hour at the present rate costs, shadow copies included.", "currencyUSD", cost),
         p.stat(
@@ -77,12 +77,10 @@ def _backends() -> p.Json:
     def mean(metric: m.Metric, *matchers: str) -> str:
         return q.mean(metric, *clients, *matchers, by=_BY, over=span)
 
-    output = over(m.TOKENS, 'type="completion"', 'source="reported"')
     silent = q.ratio(
         q.rate(m.SILENCE, *clients, by=_BY, over=span, suffix="_sum"),
         q.rate(m.DURATION_SECONDS, *clients, q.STREAMS, by=_BY, over=span, suffix="_sum"),
     )
-    cost = q.rate(m.COST, *clients, by=_BY, over=span)
     columns = [
         ("Requests", "reqps", over(m.REQUESTS)),
         ("Failed", "percentunit", q.failed_share(*clients, by=_BY, over=span)),
@@ -90,11 +88,11 @@ def _backends() -> p.Json:
         ("TTFT p95", "s", q.quantile(0.95, m.TTFT, *clients, q.STREAMS, by=_BY, over=span)),
         ("Duration p95", "s", q.quantile(0.95, m.DURATION_SECONDS, *clients, by=_BY, over=span)),
         ("Silent", "percentunit", silent),
-        ("Output", "count:tok/s", output),
+        ("Output", "count:tok/s", over(m.TOKENS, *q.OUTPUT)),
         ("Output per request", "count:tok/s", mean(m.TOKEN_RATE)),
         ("Tokens per burst", "none", mean(m.BURST_TOKENS)),
-        ("Cost per hour", "currencyUSD", f"{cost} * 3600"),
-        ("Cost per million", "currencyUSD", f"{q.ratio(cost, output)} * 1e6"),
+        ("Cost per hour", "currencyUSD", f"{over(m.COST)} * 3600"),
+        ("Cost per million", "currencyUSD", q.per_million(*clients, by=_BY, over=span)),
     ]
     return p.table("Backends", "Each backend and model over the whole time range.", BACKEND, columns)
 
@@ -134,16 +132,14 @@ def _objective() -> p.Json:
         "Share of streams with output whose first token came within the chosen objective (a bucket's bound).",
         "percentunit",
         [p.target(q.ratio(within, every), "{{backend}}")],
+        top=1,
     )
 
 
 def _tokens() -> p.Json:
-    def tokens(source: str) -> str:
-        return q.rate(m.TOKENS, q.CLIENTS, 'type="completion"', f'source="{source}"', by="backend")
-
     targets = [
-        p.target(tokens("reported"), "{{backend}}"),
-        p.target(q.seen(tokens("estimated")), "{{backend}} estimated"),
+        p.target(q.rate(m.TOKENS, q.CLIENTS, *q.OUTPUT, by="backend"), "{{backend}}"),
+        p.target(q.moved(m.TOKENS, q.CLIENTS, 'source="estimated"', by="backend"), "{{backend}} estimated"),
     ]
     about = "Completion tokens; what was estimated because nothing was reported is drawn apart."
     return p.lines("Output tokens per second", about, "count:tok/s", targets)
@@ -152,7 +148,8 @@ def _tokens() -> p.Json:
 def _traffic() -> list[p.Json]:
     clients = q.CLIENTS
     every = q.rate(m.REQUESTS, clients)
-    failed = f"{q.failures(clients, by='outcome')} / ignoring (outcome) group_left () ({every} > 0)"
+    some = f"{q.failures(clients, by='outcome', over=q.RANGE)} > 0"
+    failed = f"{q.failures(clients, by='outcome')} / ignoring (outcome) group_left () ({every} > 0) and {some}"
     cost = q.rate(m.COST, by="backend")
     return [
         p.lines(
@@ -165,7 +162,7 @@ def _traffic() -> list[p.Json]:
             "Failed, by outcome",
             "Share of all exchanges, by how they failed.",
             "percentunit",
-            [p.target(q.seen(failed), "{{outcome}}", exemplar=True)],
+            [p.target(failed, "{{outcome}}", exemplar=True)],
             stack=True,
             empty="No failures",
         ),

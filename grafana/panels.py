@@ -71,14 +71,16 @@ def lines(
     *,
     stack: bool = False,
     log: bool = False,
+    top: float | None = None,
     empty: str = NO_TRAFFIC,
 ) -> Json:
-    """Values over time. Quantiles are told apart by the stroke: p50 is solid, p95 dashed, p99 dotted."""
+    """Values over time. Quantiles are told apart by the stroke: p50 is solid, p95 and p5 dashed, p99 dotted."""
     panel = _panel("timeseries", title, about, unit, targets)
     panel["fieldConfig"]["defaults"] |= {
         "noValue": empty,
         "color": {"mode": "palette-classic-by-name"},
         "min": None if log else 0,
+        "max": top,
         "custom": {
             "drawStyle": "line",
             "lineWidth": 2,
@@ -292,6 +294,6 @@ _DECODING = [
     _override("/^autoregressive/", "color", {"mode": "fixed", "fixedColor": AUTOREGRESSIVE}),
 ]
 _STROKES = [
-    _override("/p95$/", "custom.lineStyle", {"fill": "dash", "dash": [10, 6]}),
+    _override("/(p95|p5|seconds)$/", "custom.lineStyle", {"fill": "dash", "dash": [10, 6]}),
     _override("/p99$/", "custom.lineStyle", {"fill": "dot", "dash": [2, 6]}),
 ]

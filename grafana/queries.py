@@ -18,6 +18,7 @@ RANGE = "$__range"
 CLIENTS = 'mirror="false"'  # somebody waited for it
 TRAFFIC = 'mirror=~"$mirror"'  # as chosen on the dashboard: shadow copies measure their backend as well
 STREAMS = 'streamed="true"'
+OUTPUT = ('type="completion"', 'source="reported"')
 CHOSEN = 'decoding!="none"'  # not refused before a backend was chosen
 
 
@@ -40,9 +41,17 @@ def rate(metric: Metric, *matchers: str, by: str = "", over: str = WINDOW, suffi
     return total(f"rate({select(metric, *matchers, suffix=suffix)}[{over}])", by)
 
 
-def seen(expr: str) -> str:
-    """Without the series that are 0: they exist from the start, and thirteen flat lines hide the one that moves."""
-    return f"{expr} > 0"
+def moved(metric: Metric, *matchers: str, by: str) -> str:
+    """`rate`, without the series that stayed 0 all the time: thirteen flat lines hide the one that moves."""
+    return f"{rate(metric, *matchers, by=by)} and {rate(metric, *matchers, by=by, over=RANGE)} > 0"
+
+
+def per_million(*matchers: str, by: str = "", over: str = WINDOW) -> str:
+    """Cost / completion tokens * 10^6, of what has a price: other tokens would make it look cheaper."""
+    tokens = f"rate({select(m.TOKENS, *OUTPUT, *matchers)}[{over}])"
+    priced = f"rate({select(m.COST, *matchers)}[{over}])"
+    spread = total(f"{tokens} and ignoring (type, source, currency) {priced}", by)
+    return f"{ratio(rate(m.COST, *matchers, by=by, over=over), spread)} * 1e6"
 
 
 def gauge(metric: Metric, *matchers: str, by: str = "") -> str:

@@ -37,6 +37,7 @@ from .tally import Count, FrozenCount, FrozenTally, Mark, Tally
 
 Labels = tuple[str, ...]
 Pair = tuple[str, str, str]  # backend, model, decoding: configured names
+Priced = tuple[str, str, str]  # backend, model, currency
 
 NONE = "none"  # refused before a backend was chosen
 OTHER = "other"
@@ -77,9 +78,10 @@ _USUAL_CODES: dict[str, tuple[str, ...]] = {
 class Exporter(Collector):
     """A `Sink` whose sums a registry can collect.
 
-    `instances` are prices per hour of self-hosted backends as (amount, currency); `memory` tells the resident
-    bytes of the proxy's processes by name, and is asked once for each scrape, in the scraper's thread; `sinks`
-    are the ways on which a reading can be lost, such as the link from a forwarder.
+    `prices` say which of the pairs have one: a cost of 0 is exported for those only, because a model
+    without a price does not cost nothing. `instances` are prices per hour of self-hosted backends as
+    (amount, currency). `memory` tells the resident bytes of the proxy's processes by name, and is asked once
+    for each scrape, in the scraper's thread. `sinks` are the ways on which a reading can be lost.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Exporter(Collector):
         registry: CollectorRegistry,
         pairs: Iterable[Pair] = (),
         *,
+        prices: Iterable[Priced] = (),
         series_limit: int = 20_000,
         build: tuple[str, str] = ("", ""),
         instances: Mapping[str, tuple[Decimal, str]] | None = None,
@@ -99,8 +102,7 @@ class Exporter(Collector):
         self._children: dict[m.Metric, dict[Labels, Any]] = {metric: {} for metric in m.METRICS}
         self._open: dict[str, Count] = {}  # by request id: the gauge that counts it
         self._memory = memory or dict
-        for pair in pairs:
-            self._prepare(pair)
+        self.configure(pairs, prices)
         for outcome in ("refused", "internal"):
             self._prepare_outcome((NONE, OTHER, NONE, "chat", "false"), outcome)
         self._count(m.BUILD, build, 1)
@@ -135,11 +137,14 @@ class Exporter(Collector):
         with self._lock:
             self._count(m.DROPPED, (sink,), readings)
 
-    def configure(self, pairs: Iterable[Pair]) -> None:
+    def configure(self, pairs: Iterable[Pair], prices: Iterable[Priced] = ()) -> None:
         """After a reload: children for what is new. What is gone keeps its sums: counters never go back."""
+        currencies = {(backend, model): currency for backend, model, currency in prices}
         with self._lock:
             for pair in pairs:
                 self._prepare(pair)
+                if currency := currencies.get(pair[:2]):
+                    self._child(m.COST, (*pair, "chat", "false", currency))
 
     def reloaded(self, at: float) -> None:
         """A configuration is in force since `at`, seconds since the epoch."""
@@ -250,7 +255,6 @@ class Exporter(Collector):
         for type in _TOKEN_TYPES:
             self._child(m.TOKENS, (*labels, type, "reported"))
         self._child(m.TOKENS, (*labels, "completion", "estimated"))
-        self._child(m.COST, (*labels, "USD"))
 
     def _prepare_outcome(self, labels: Labels, outcome: str) -> None:
         self._child(m.STARTED, labels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from prometheus_client import CollectorRegistry
 from . import routes, settings, workers
 from .admin import LOOPBACK, make_admin
 from .discovery import discover
-from .exporter import Exporter, Pair, render
+from .exporter import Exporter, Pair, Priced, render
 from .gateway import table
 from .journal import Journal
 from .recorder import Fan
@@ -50,6 +51,7 @@ class Main:
         self.exporter = Exporter(
             self.registry,
             pairs(config),
+            prices=prices(config, time.time()),
             series_limit=config.measure.series,
             build=(release(), python_version()),
             instances={
@@ -105,7 +107,7 @@ class Main:
             return
         self.config = await _discovered(read, self.journal)
         self.crew.reload(self.config)
-        self.exporter.configure(pairs(self.config))
+        self.exporter.configure(pairs(self.config), prices(self.config, time.time()))
         self.ring.configure(rows(self.config))
         self.exporter.reloaded(time.time())
         self.journal.say("reloaded", backends=list(self.config.backends))
@@ -126,6 +128,12 @@ def pairs(config: Settings) -> list[Pair]:
     ]
 
 
+def prices(config: Settings, now: float) -> list[Priced]:
+    """(backend, model, currency) of every pair that has a price now."""
+    priced = ((name, model, config.backends[name].book.at(model, now)) for name, model, _ in pairs(config))
+    return [(name, model, price.currency) for name, model, price in priced if price is not None]
+
+
 def rows(config: Settings) -> list[Backend]:
     return [Backend(name, backend.kind, backend.instance_per_hour) for name, backend in config.backends.items()]
 
@@ -136,7 +144,7 @@ def _bind(field: str, where: str, number: int) -> list[Any]:
     except OSError as error:
         why = (
             "is in use: stop what uses it or choose another"
-            if error.errno == 98
+            if error.errno == errno.EADDRINUSE
             else f"can't be bound: {error.strerror}"
         )
         raise PortTaken(f"{field}: {where} {why}") from None

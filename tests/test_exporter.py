@@ -253,13 +253,21 @@ def test_every_configured_pair_is_there_before_its_first_request() -> None:
     for pair in (MERCURY, AR):
         assert seen.value("requests_started_total", **pair) == 0
         assert seen.value("requests_in_flight", **pair) == 0
-        assert seen.value("cost_total", **pair, currency="USD") == 0
         for streamed in ("true", "false"):
             assert seen.value("time_to_first_token_seconds_count", **pair, streamed=streamed) == 0
         outcomes = {
             s.labels["outcome"] for s in seen.samples if pair.items() <= s.labels.items() and "outcome" in s.labels
         }
         assert outcomes == set(OUTCOMES)
+
+
+def test_a_cost_of_0_is_exported_only_where_there_is_a_price() -> None:
+    exporter, registry = make(prices=[("mercury", "mercury-2.5", "EUR")])
+    seen = Scrape(registry)
+    assert seen.value("cost_total", **MERCURY, currency="EUR") == 0
+    assert not [s for s in seen.samples if s.name == "manometer_cost_total" and s.labels["backend"] == "ar"]
+    exporter.configure(PAIRS, [("ar", "gpt-ar", "USD")])
+    assert Scrape(registry).value("cost_total", **AR, currency="USD") == 0
 
 
 def test_pairs_that_a_reload_brings_are_there_at_once_and_the_old_ones_keep_their_counts() -> None:
