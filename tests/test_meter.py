@@ -362,6 +362,19 @@ def test_a_compressed_stream_is_read(coding: str) -> None:
     assert (reading.outcome, reading.text, reading.tokens.completion) == ("ok", "Hello you", 4)
 
 
+def test_a_read_of_a_compressed_stream_that_looks_like_an_event_is_unpacked_all_the_same() -> None:
+    """gzip may store bytes as they are; a read can be just those, and the unpacker must see them."""
+    packer = zlib.compressobj(0, zlib.DEFLATED, 31)
+    first = packer.compress(text("Hello")) + packer.flush(zlib.Z_SYNC_FLUSH)
+    second = packer.compress(text(" you")) + packer.flush(zlib.Z_SYNC_FLUSH)
+    start = second.index(text(" you"))
+    stored = second[start : start + len(text(" you"))]
+    assert stored == text(" you")
+    rest = second[start + len(stored) :] + packer.compress(END) + packer.flush()
+    reading = read(first + second[:start], stored, rest, coding="gzip", keep_text=True)
+    assert (reading.outcome, reading.text, reading.tokens.completion) == ("ok", "Hello you", 4)
+
+
 def test_broken_compression_is_a_bad_stream() -> None:
     packed = gzip.compress(text("Hello") + END)
     reading = read(packed[:20], b"\xff" * 50, coding="gzip")
