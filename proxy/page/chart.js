@@ -39,7 +39,7 @@ export class Chart {
 
   constructor(place, height = 220) {
     this.#plot = node("div", { class: `plot h${height}`, role: "img" });
-    this.#details = node("details", { ontoggle: () => this.#tabulate() }, node("summary", {}, "As a table"), node("div", { class: "scroll" }, this.#table));
+    this.#details = node("details", { ontoggle: () => this.#tabulate() }, node("summary", {}, "As a table"), node("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "The chart's numbers" }, this.#table));
     place.append(this.#plot, node("div", { class: "under" }, this.#legend, this.#details));
     charts.add(this);
     new ResizeObserver(() => {

@@ -44,11 +44,11 @@ function steps(root, spec, frame, y) {
   const all = spec.series.flatMap((s) => s.x);
   const [from, to] = spec.x.range ?? [0, Math.max(0.001, ...all)];
   const x = (value) => frame.x0 + ((value - from) / (to - from)) * (frame.x1 - frame.x0);
-  const ticks = nice((to - from) / (spec.x.kind === "time" ? 1000 : 1));
   const unit = spec.x.kind === "time" ? 1000 : 1;
+  const ticks = nice((to - from) / unit);
   for (let tick = 0; tick * unit <= (to - from) * 1.001; tick += ticks.step) {
     const at = from + tick * unit;
-    root.append(text(x(at), frame.y0 + 16, spec.x.kind === "time" ? time(at / 1000) : compact(tick), "middle"));
+    root.append(text(x(at), frame.y0 + 16, spec.x.kind === "time" ? time(at / 1000) : compact(tick), x(at) > frame.x1 - 24 ? "end" : "middle"));
   }
   for (const series of spec.series) {
     const { colour: name, shape } = look(series.decoding);
