@@ -59,7 +59,7 @@ def make_admin(
     version: str,
     ready: Callable[[], Sequence[str]] = lambda: (),
     hosts: Collection[str] | None = LOOPBACK,
-    charts: Path | None = None,
+    charts: Callable[[], Path | None] = plotly,
     clock: Callable[[], float] = time.time,
     beat: float = 1.0,
 ) -> web.Application:
@@ -67,9 +67,9 @@ def make_admin(
 
     `render(accept)` gives content type and body of /metrics; `ready()` the reasons for not being ready;
     `hosts` the names under which it may be asked (None: any, for a bind that is not loopback);
-    `charts` is plotly.min.js; `clock` is wall-clock time.
+    `charts` finds plotly.min.js; `clock` is wall-clock time.
     """
-    admin = Admin(ring, render, version, ready, charts, clock, beat)
+    admin = Admin(ring, render, version, ready, charts(), clock, beat)
     app = web.Application(middlewares=[_errors, _hosts(hosts)])
     app[ADMIN] = admin
     app.on_response_prepare.append(_secure)

@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestServer
 # Run as a script, the folder of this file is on the path, not the project's.
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from proxy.admin import make_admin, plotly
+from proxy.admin import make_admin
 from proxy.ring import Ring
 from tests.chromium import PROGRAM, chromium
 from tests.traffic import AR, MERCURY, NOW, busy, opening
@@ -33,7 +33,7 @@ def ring() -> Ring:
 async def take(save: Callable[[str, bytes], object]) -> None:
     kept = ring()
     shown = next(e.reading for e in kept.newest() if e.reading.decoding == "diffusion" and e.reading.stalls)
-    app = make_admin(kept, lambda _: ("text/plain", b""), version="0.1.0", charts=plotly(), clock=lambda: NOW)
+    app = make_admin(kept, lambda _: ("text/plain", b""), version="0.1.0", clock=lambda: NOW)
     server = TestServer(app, host="127.0.0.1")
     await server.start_server()
     try:

@@ -32,7 +32,10 @@ async def admin(ring):
     running = []
 
     async def start(**facts):
-        app = make_admin(ring, **{"render": render, "version": "9.9", "clock": lambda: NOW, "beat": 0.01} | facts)
+        app = make_admin(
+            ring,
+            **{"render": render, "version": "9.9", "clock": lambda: NOW, "beat": 0.01, "charts": lambda: None} | facts,
+        )
         server = TestServer(app, host="127.0.0.1")
         await server.start_server()
         session = ClientSession(server.make_url("/"), timeout=ClientTimeout(10))
@@ -306,7 +309,7 @@ async def test_the_page_of_a_request_that_is_not_kept_is_a_404_with_a_page(admin
 
 
 async def test_charts_come_from_the_installed_package_or_not_at_all(admin):
-    without, with_ = await admin(), await admin(charts=plotly())
+    without, with_ = await admin(), await admin(charts=plotly)
     assert (await without("/page/plotly.min.js"))[0] == 404
     assert orjson.loads((await without("/api/summary"))[2])["charts"] is False
     status, headers, body = await with_("/page/plotly.min.js")

@@ -40,7 +40,11 @@ async def serve():
 
     async def start(ring, *, charts=True, port=None):
         app = make_admin(
-            ring, lambda _: ("text/plain", b""), version="9.9", clock=lambda: NOW, charts=plotly() if charts else None
+            ring,
+            lambda _: ("text/plain", b""),
+            version="9.9",
+            clock=lambda: NOW,
+            charts=plotly if charts else lambda: None,
         )
         server = TestServer(app, host="127.0.0.1", port=port)
         await server.start_server()
