@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -182,8 +182,7 @@ class Series:
         if reading.outcome != "ok" or reading.backend is None or bursts is None:
             return
         seconds = self._seconds.setdefault(reading.backend, {})
-        for at, size in zip(reading.arrivals.column("at"), bursts, strict=True):
-            second = int(reading.started_at + at)
+        for second, size in by_second(reading.started_at, reading.arrivals.column("at"), bursts):
             seconds[second] = seconds.get(second, 0.0) + size
         if len(seconds) > 2 * self._horizon:
             for second in sorted(seconds)[: -self._horizon]:
@@ -191,6 +190,16 @@ class Series:
 
     def copy(self) -> dict[str, dict[int, float]]:
         return {name: dict(seconds) for name, seconds in self._seconds.items()}
+
+
+def by_second(start: float, times: Sequence[float], sizes: Sequence[float]) -> Iterator[tuple[int, float]]:
+    """The sizes added up for each second of the clock; `times` ascend, seconds after `start`."""
+    first = 0
+    while first < len(times):
+        second = int(start + times[first])
+        last = bisect_left(times, second + 1 - start, first + 1)
+        yield second, sum(sizes[first:last])
+        first = last
 
 
 def tokens(seconds: Mapping[str, Mapping[int, float]], now: float, span: int) -> dict[str, Any]:
