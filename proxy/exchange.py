@@ -41,6 +41,7 @@ class Exchange:
         self.attempts: list[Attempt] = []
         self.outcome: str | None = None  # None: it is for the stream to say
         self.problem: Problem | None = None  # the proxy's own answer
+        self.fault: Fault | None = None  # the proxy's own failure
         self.done: float | None = None
         self._opening: Opening | None = None
 
@@ -166,7 +167,7 @@ class Exchange:
             return Fault("upstream_error", relay.fault.message, relay.fault.code)
         if self.problem is not None:
             return Fault(self.problem.type, self.problem.message, self.problem.code)
-        return None
+        return self.fault
 
     def _facts(self, relay: Relay | None) -> dict[str, Any]:
         """What the meter can't know."""

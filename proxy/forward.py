@@ -23,6 +23,7 @@ from .errors import Problem
 from .exchange import Exchange
 from .filters import Filter
 from .gateway import Gateway
+from .meter import Fault
 from .mirror import Mirrors
 from .relay import Relay
 from .routes import Leg, Plan
@@ -53,6 +54,8 @@ class Forward(Exchange):
             self.outcome = "refused"
             return self._say(refused.problem)
         except (asyncio.CancelledError, ConnectionError):
+            if self.gate.draining and self.request.transport is not None:  # cut by us, at the drain limit
+                self.outcome, self.fault = "internal", Fault("internal", errors.draining().message, "shutting_down")
             self.outcome = self.outcome or "client_gone"
             raise
         except Exception:

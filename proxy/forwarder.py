@@ -40,31 +40,46 @@ class Link(asyncio.Protocol):
         self._loop = loop
         self._frames = wire.Frames()
         self._records: list[tuple[Any, ...]] = []
-        self._dropped = 0
+        self._dropped: list[str] = []  # ids of readings: the main process must not wait for them
+        self._later: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
 
     # a sink
 
     def opened(self, opening: Opening) -> None:
-        self._add(wire.flat_opening(opening))
+        if not self._full:  # else its reading will do
+            self._add(wire.flat_opening(opening))
 
     def finished(self, reading: Reading) -> None:
-        self._add(wire.flat_reading(reading))
+        if not self._full:
+            self._add(wire.flat_reading(reading))
+        elif self._transport is not None:
+            self._dropped.append(reading.id)
+            self._flush_later()
+
+    @property
+    def _full(self) -> bool:
+        return self._transport is None or self._transport.get_write_buffer_size() > BOUND
 
     def _add(self, record: tuple[Any, ...]) -> None:
-        transport = self._transport
-        if transport is None or transport.get_write_buffer_size() > BOUND:
-            self._dropped += 1
-            return
-        if not self._records:
-            self._loop.call_later(BATCH, self.flush)
         self._records.append(record)
+        self._flush_later()
+
+    def _flush_later(self) -> None:
+        if self._later is None and self._transport is not None:
+            self._later = self._loop.call_later(BATCH, self.flush)
 
     def flush(self) -> None:
-        if self._transport is not None and self._records:
+        """Send what has gathered; a main process that is behind is looked at again later."""
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        if self._full:
+            return self._flush_later()
+        if self._transport is not None and (self._records or self._dropped):
             self._transport.write(wire.frame(wire.BATCH, wire.pack(self._records, self._dropped)))
-            self._dropped = 0
-        self._records = []
+            self._records, self._dropped = [], []
+        return None
 
     def ready(self) -> None:
         if self._transport is not None:

@@ -80,10 +80,9 @@ class Worker(asyncio.Protocol):
                 self.ready.set()
             elif kind == wire.BATCH:
                 dropped, records = wire.unpack(body)
-                if dropped:
-                    self._dropped(dropped)
                 for record in records:
                     self._take(record)
+                self._miss(dropped)
 
     def _take(self, record: Opening | Reading) -> None:
         if isinstance(record, Opening):
@@ -92,6 +91,14 @@ class Worker(asyncio.Protocol):
         else:
             self._open.pop(record.id, None)
             self._sink.finished(record)
+
+    def _miss(self, dropped: list[str]) -> None:
+        """Readings that will not come: counted, and their exchanges are over all the same."""
+        for id in dropped:
+            self._dropped(1)
+            if opening := self._open.pop(id, None):
+                why = "its reading was dropped: the main process was too far behind"
+                self._sink.finished(opening.lost(time.time(), "reading_dropped", why))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The forwarder is gone: what it had open has ended, and nobody else will say so."""
@@ -139,7 +146,15 @@ class Crew:
             self._journal.say("forwarder_died", number=worker.number, status=status)
             if time.monotonic() - worker.started < _QUICK:
                 await asyncio.sleep(0.5)
-            await worker.start(self.settings)
+            await self._start(worker)
+
+    async def _start(self, worker: Worker) -> None:
+        while True:
+            try:
+                return await worker.start(self.settings)
+            except OSError as error:  # no more processes or files just now
+                self._journal.say("forwarder_not_started", number=worker.number, reason=str(error))
+            await asyncio.sleep(1.0)
 
     def reload(self, settings: Settings) -> None:
         self.settings = settings
@@ -175,6 +190,7 @@ class Crew:
         self._ending = True
         for worker in self._workers:
             worker.send(wire.DRAIN)
+            worker.listener.close()  # ours: as long as it is open, the kernel takes connections for nobody
         limit = self.settings.listen.drain + _GRACE
         _, late = await asyncio.wait(self._keepers, timeout=limit) if self._keepers else (None, set())
         for worker in self._workers:

@@ -1,0 +1,58 @@
+"""The log: one JSON line for each exchange, without bodies and secrets, and no reason to stop."""
+
+from __future__ import annotations
+
+import io
+import json
+from decimal import Decimal
+
+from proxy.journal import Journal
+from proxy.recorder import Opening
+from tests import wire
+
+
+def lines(out: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_an_exchange_is_one_line_with_its_numbers() -> None:
+    out = io.StringIO()
+    journal = Journal(out)
+    journal.opened(Opening(id="r", started_at=0.0, api="chat"))
+    reading = wire.read(
+        (1.25, wire.text("a secret answer")), (2.0, wire.stop() + wire.usage(5, 7) + wire.DONE), keep_text=True
+    )
+    journal.finished(reading)
+    (line,) = lines(out)
+    assert line["event"] == "exchange"
+    assert (line["id"], line["outcome"], line["status"], line["ttft_ms"]) == ("r", "ok", 200, 1250.0)
+    assert (line["completion_tokens"], line["cost"], line["fault"]) == (7, None, None)
+    assert "secret answer" not in out.getvalue()
+
+
+def test_what_is_not_known_is_null_and_costs_are_exact() -> None:
+    out = io.StringIO()
+    from dataclasses import replace
+
+    Journal(out).finished(replace(wire.read(status=500), cost=Decimal("0.00000012")))
+    (line,) = lines(out)
+    assert (line["ttft_ms"], line["completion_tokens"], line["cost"]) == (None, None, "0.00000012")
+    assert (line["outcome"], line["fault"]) == ("backend_error", "http_500")
+
+
+def test_no_name_that_a_client_sends_can_break_a_line() -> None:
+    out = io.StringIO()
+    Journal(out).say("exchange", model='a\n{"event": "forged"}\u2028\ud800')
+    assert len(out.getvalue().split("\n")) == 2
+    assert lines(out)[0]["event"] == "exchange"
+
+
+def test_a_reader_that_has_gone_stops_nothing() -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    Journal(Gone()).say("listening")
+    closed = io.StringIO()
+    closed.close()
+    Journal(closed).say("listening")
