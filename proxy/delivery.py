@@ -25,8 +25,10 @@ class Socket:
         self._transport = transport
         self._protocol = request.protocol
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes) -> int:
+        """How many bytes have not been taken yet."""
         self._transport.write(data)
+        return self._transport.get_write_buffer_size()
 
     def close(self) -> None:
         """Send what is written, then cut without an end."""
@@ -39,18 +41,15 @@ class Socket:
     def choked(self) -> bool:
         return self._protocol.writing_paused
 
-    @property
-    def waiting(self) -> int:
-        return self._transport.get_write_buffer_size()
-
 
 class ChunkedSocket(Socket):
     """Each write is one chunk."""
 
     __slots__ = ()
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes) -> int:
         self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        return self._transport.get_write_buffer_size()
 
 
 def fill(

@@ -37,10 +37,11 @@ class Sink:
         self._at = clock()
         self._level = 0.0
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes) -> int:
         now = self._clock()
         self._level = max(0.0, self._level - (now - self._at) * _RATE) + len(data)
         self._at = now
+        return self.waiting
 
     @property
     def waiting(self) -> int:

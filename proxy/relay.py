@@ -17,16 +17,14 @@ from .meter import Meter
 from .upstream import Call, Header, UpstreamFault
 
 log = logging.getLogger("manometer")
+_UNKNOWN = float("nan")
 
 
 class Client(Protocol):
     """The client's side, once its head is sent."""
 
-    def write(self, data: bytes) -> None: ...
-
-    @property
-    def waiting(self) -> int:
-        """Bytes that its socket has not taken yet."""
+    def write(self, data: bytes) -> int:
+        """How many bytes its socket has not taken yet."""
         ...
 
     @property
@@ -43,7 +41,8 @@ class Relay:
         "_client",
         "_clock",
         "_filters",
-        "_held",
+        "_late",
+        "_waiting",
         "blind",
         "call",
         "chunks",
@@ -81,7 +80,8 @@ class Relay:
         self._client: Client | None = None
         self._choke: Callable[[], None] | None = None
         self._filters: Sequence[Filter] = ()
-        self._held = 0  # arrivals whose hold is known, or will never be
+        self._waiting = 0  # bytes that the client's socket has not taken
+        self._late = False  # arrivals whose hold is not known yet
 
     def open(self, client: Client, choke: Callable[[], None], filters: Sequence[Filter] = ()) -> None:
         """The client's side is open: what has waited goes out, and from now on each read at once.
@@ -138,39 +138,43 @@ class Relay:
         for part in self._filters:
             out = part.feed(out)
         if out:
-            client.write(out)  # reaches the kernel in this call, unless the socket is full
+            self._waiting = client.write(out)  # reaches the kernel in this call, unless the socket is full
         until = self._clock()
-        waiting = client.waiting
-        if waiting and client.choked and self._choke is not None:
-            self._choke()
-        self._measure(data, at)
-        if not waiting:
-            self._taken(until)
+        if self._waiting:
+            self._late = True
+            if client.choked and self._choke is not None:
+                self._choke()
+            self._measure(data, at)
+        else:
+            if self._late:
+                self._caught_up(until)
+            self._measure(data, at, until)
         # A body that is no stream of events is output from its first byte on, as far as time limits go.
         if not self.outputs and (self.meter.output or not self.meter.streamed):
             self.outputs = True
             if self.call is not None:
                 self.call.output()
 
-    def _measure(self, data: bytes, at: float) -> None:
+    def _measure(self, data: bytes, at: float, until: float = _UNKNOWN) -> None:
         """No bug of the meter may break a stream: its bytes are with the client already."""
+        if self.blind:
+            return
+        meter = self.meter
         try:
-            if not self.blind:
-                self.meter.feed(data, at)
+            meter.feed(data, at, until)
         except Exception:
             log.exception("an answer could not be read")
             self.blind = True
-
-    def _taken(self, until: float) -> None:
-        """The client's socket has all that was written. What it had not before is taken with it."""
-        arrivals = self.meter.arrivals
-        known = len(arrivals)
-        if known != self._held:
-            for index in range(min(self._held, known), known):
-                arrivals.held(index, until - self.received)
-            self._held = known
-        if self.delivered is None and self.meter.terminal_at is not None:
+        if meter.terminal_at is not None and self.delivered is None and until == until:
             self.delivered = until
+
+    def _caught_up(self, until: float) -> None:
+        """The client's socket has all that was written: what it had not before was taken with this."""
+        self._late = False
+        arrivals = self.meter.arrivals
+        for index, hold in enumerate(arrivals.column("hold")):
+            if hold != hold:
+                arrivals.held(index, until - self.received)
 
     def whole(self, filters: Sequence[Filter]) -> bytes:
         """The body, changed as it must be, of an answer that has come whole before the client's side was open."""

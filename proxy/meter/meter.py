@@ -25,6 +25,7 @@ from .sse import LIMIT, Event, Parser, looks_like_events
 from .usage import NOTHING, Usage
 
 CAP = 4096
+_NAN = float("nan")
 _FAULT_LIMIT = 1 << 20
 _SNIFF = 64  # bytes kept while nothing but blank lines has come
 # The APIs whose answers hold output that we can read. Others are passed through and timed.
@@ -135,27 +136,27 @@ class Meter:
             return "sniff"
         return "body" if self.api in _READ else "pass"
 
-    def feed(self, chunk: bytes, at: float) -> None:
-        """Bytes of the answer's body, read at `at`."""
+    def feed(self, chunk: bytes, at: float, until: float = _NAN) -> None:
+        """Bytes of the answer's body, read at `at`. `until`: when the client's socket had taken them, if it has."""
         plain = self._plain
         if chunk.startswith(plain.before) and (size := plain.match(chunk)):
             self._data_events += 1
             if plain.reasoning:
-                self.arrivals.append(at - self._received, 0, size)
+                self.arrivals.append(at - self._received, 0, size, until - at)
             else:
-                self.arrivals.append(at - self._received, size)
+                self.arrivals.append(at - self._received, size, 0, until - at)
                 if self._keep_text:
                     self._text.append(plain.text(chunk))
         elif self._way != "pass":
-            self._read(chunk, at)
+            self._read(chunk, at, until)
 
-    def _read(self, chunk: bytes, at: float) -> None:
+    def _read(self, chunk: bytes, at: float, until: float) -> None:
         if self._decoder is not None:
             chunk = self._decoded(self._decoder, chunk)
         if self._way == "sniff":
             chunk = self._sniffed(chunk)
         if self._way == "sse":
-            self._read_stream(chunk, at)
+            self._read_stream(chunk, at, until)
         elif self._way in ("body", "fault"):
             self._body += chunk
             if len(self._body) > (self._limit if self._way == "body" else _FAULT_LIMIT):
@@ -185,17 +186,17 @@ class Meter:
         self._body.clear()
         return start
 
-    def _read_stream(self, chunk: bytes, at: float) -> None:
+    def _read_stream(self, chunk: bytes, at: float, until: float) -> None:
         events = self._parser.feed(chunk)
         if events:
-            self._arrive(events, at)
+            self._arrive(events, at, until)
         if self._parser.overflown:
             self._stop("not read on: an event is longer than the limit")
         else:
             # Only bytes that are on the wire as they are, and only before the end, may pass unread.
             self._plain.ready(self._parser.idle and self.terminal_at is None and self._decoder is None)
 
-    def _arrive(self, events: list[Event], at: float) -> None:
+    def _arrive(self, events: list[Event], at: float, until: float) -> None:
         """The events of one read become one arrival, if any of them holds output."""
         count = answer = reasoning = tool = 0
         tokens: int | None = 0
@@ -224,7 +225,8 @@ class Meter:
             exact = self._exact(delta)
             tokens = None if tokens is None or exact is None else tokens + exact
         if count:
-            self.arrivals.add(Arrival(at - self._received, count, answer, reasoning, tool, replaced, tokens, None))
+            hold = None if until != until else until - at
+            self.arrivals.add(Arrival(at - self._received, count, answer, reasoning, tool, replaced, tokens, hold))
 
     def _delta(self, event: Event, at: float) -> Delta | None:
         self._data_events += not event.data.startswith(grammar.DONE)  # the end mark is no part of the answer

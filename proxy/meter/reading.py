@@ -80,10 +80,12 @@ class Arrivals(Sequence[Arrival]):
         hold = _NAN if row.hold is None else row.hold
         self._append(_ROW.pack(*row[:6], tokens, hold))
 
-    def append(self, at: float, answer: int, reasoning: int = 0, _pack: Callable[..., bytes] = _ROW.pack) -> None:
-        """The common row, without building it: one event of plain text."""
+    def append(
+        self, at: float, answer: int, reasoning: int = 0, hold: float = _NAN, _pack: Callable[..., bytes] = _ROW.pack
+    ) -> None:
+        """The common row, without building it: one event of plain text. `hold`: NaN, if it is not known."""
         cells = self._cells
-        cells.frombytes(_pack(at, 1.0, answer, reasoning, 0.0, 0.0, _NAN, _NAN))
+        cells.frombytes(_pack(at, 1.0, answer, reasoning, 0.0, 0.0, _NAN, hold))
         if len(cells) > self._full:
             self._halve()
 
