@@ -18,12 +18,8 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from .meter import Reading
+from .metrics import LATENCY  # so that the page and Grafana draw the same shape
 
-# The bounds of manometer_time_to_first_token_seconds, so that the page and Grafana draw the same shape.
-TTFT_BOUNDS = (
-    *(0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75),
-    *(1.0, 1.5, 2.0, 2.5, 5.0, 7.5, 10.0, 20.0, 30.0, 60.0),
-)
 NOT_FAILED = frozenset({"ok", "client_gone"})  # a client that leaves is no fault of a backend
 
 
@@ -155,10 +151,10 @@ def distribution(samples: Iterable[Sample]) -> dict[str, Any]:
     counts: dict[str, list[int]] = {}
     for s in samples:
         if s.ttft is not None and s.decoding is not None:
-            bucket = counts.setdefault(s.decoding, [0] * (len(TTFT_BOUNDS) + 1))
-            bucket[bisect_left(TTFT_BOUNDS, s.ttft)] += 1
+            bucket = counts.setdefault(s.decoding, [0] * (len(LATENCY) + 1))
+            bucket[bisect_left(LATENCY, s.ttft)] += 1
     return {
-        "bounds": TTFT_BOUNDS,
+        "bounds": LATENCY,
         "decodings": {
             name: {"n": sum(bucket), "shares": [n / sum(bucket) for n in bucket]}
             for name, bucket in sorted(counts.items())

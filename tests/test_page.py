@@ -9,8 +9,8 @@ from aiohttp.test_utils import TestServer
 
 from proxy.admin import make_admin, plotly
 from proxy.meter import Fault, Usage
+from proxy.metrics import LATENCY
 from proxy.ring import Ring
-from proxy.window import TTFT_BOUNDS
 from tests.chromium import PROGRAM, chromium
 from tests.traffic import AR, MERCURY, NOW, arrivals, busy, opening, plain, reading
 
@@ -151,7 +151,7 @@ async def test_the_distribution_is_of_shares_per_bucket(page, ring):
     shares = {name: dict(zip(x, y, strict=True)) for name, x, y in drawn}
     assert {at: share for at, share in shares["diffusion"].items() if share} == {"≤0.5": 0.5, "≤0.75": 0.5}
     assert {at: share for at, share in shares["autoregressive"].items() if share} == {"≤0.3": 1}
-    assert set(shares["diffusion"]) <= {f"≤{bound:g}" for bound in TTFT_BOUNDS}
+    assert set(shares["diffusion"]) <= {f"≤{bound:g}" for bound in LATENCY}
     assert await tab.texts("#ttft .legend li") == ["diffusion n=2", "autoregressive n=1"]
 
 
@@ -197,6 +197,17 @@ async def test_requests_are_newest_first_and_can_be_narrowed_and_sorted(page, ri
         await tab.ask("[...document.querySelectorAll('#requests thead button')][1].click()")
         await tab.until(f"document.querySelector('#requests th:nth-child(5)').ariaSort === '{order}'")
         assert await ids(tab) == expected
+
+
+async def test_a_json_answer_is_not_taken_for_a_stream(page, ring):
+    ring.finished(reading("m1", streamed=False, arrivals=arrivals([(1.0, 400)]), mirror=True))
+    tab = await page()
+    await tab.until("document.querySelectorAll('#requests tbody tr').length === 1")
+    assert await tab.texts("#requests td.pale") == ["1.00"]
+    assert await tab.ask("document.querySelector('#requests td.pale').title") == (
+        "not streamed: the time of the whole answer"
+    )
+    assert (await tab.texts("#requests tbody td"))[3] == "ok shadow"
 
 
 async def test_a_request_is_drawn_as_the_steps_it_came_in(page, ring):

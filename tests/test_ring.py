@@ -1,14 +1,11 @@
 from decimal import Decimal
 
-import numpy
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from proxy.meter import Attempt, Fault, Usage
 from proxy.ring import HORIZON, Ring
-from proxy.window import TTFT_BOUNDS, Backend, Sample, distribution, percentile
+from proxy.window import Backend
 from tests.traffic import AR, MERCURY, NOW, arrivals, opening, plain, reading
 
 
@@ -221,27 +218,6 @@ def test_the_series_forgets():
     for i in range(3 * HORIZON):
         kept.finished(reading(str(i), started_at=NOW + i))
     assert len(kept._series.copy()["mercury"]) <= 2 * HORIZON
-
-
-def test_the_distribution_is_of_shares_with_the_bound_inside():
-    samples = [
-        Sample.of(reading(str(i), head=0.0, arrivals=arrivals([(at, 1)]))) for i, at in enumerate((0.25, 0.26, 61))
-    ]
-    found = distribution(samples)["decodings"]["diffusion"]
-    assert found["n"] == 3
-    shares = dict(zip([*TTFT_BOUNDS, "more"], found["shares"], strict=True))
-    assert {bound: share for bound, share in shares.items() if share} == pytest.approx(
-        {0.25: 1 / 3, 0.3: 1 / 3, "more": 1 / 3}
-    )
-
-
-@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50), st.floats(0, 1))
-def test_percentiles_are_numpys(values, share):
-    assert percentile(sorted(values), share) == pytest.approx(float(numpy.quantile(values, share)))
-
-
-def test_no_values_have_no_percentile():
-    assert percentile([], 0.5) is None
 
 
 def test_a_summary_survives_half_a_surrogate_pair():

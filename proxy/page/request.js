@@ -41,7 +41,7 @@ const ABOUT = [
   ["Ended with", (r) => r.finish_reasons.join(", ")],
   ["Tokens in", (r) => (r.tokens.prompt === null ? null : `${count(r.tokens.prompt)}${r.tokens.cached ? `, of these cached ${count(r.tokens.cached)}` : ""}`)],
   ["Of the output, reasoning", (r) => (r.tokens.reasoning ? `${count(r.tokens.reasoning)} tokens` : null)],
-  ["Attempts", (r) => r.attempts.map((a) => `${a.backend}: ${words(a.outcome)} after ${number(a.seconds)} s`).join(", then ")],
+  ["Attempts", (r) => (r.attempts.length > 1 ? r.attempts : []).map((a) => `${a.backend}: ${words(a.outcome)} after ${number(a.seconds)} s`).join(", then ")],
   ["Route", (r) => r.route],
   ["Client", (r) => r.client],
   ["Shadow copy", (r) => (r.mirror ? "yes: the client did not see it" : null)],

@@ -11,8 +11,8 @@ const COLUMNS = [
   { title: "Ended", sort: "started_at", text: (r) => time(r.started_at + r.e2e), link: true },
   { title: "Backend", text: (r) => r.backend ?? NOBODY, mark: true },
   { title: "Model", text: (r) => r.asked_model ?? r.model ?? "", wide: true },
-  { title: "Outcome", text: (r) => r.outcome.replaceAll("_", " "), note: (r) => (r.status >= 400 ? r.status : "") },
-  { title: "TTFT", unit: "s", sort: "ttft", text: (r) => number(r.ttft) },
+  { title: "Outcome", text: (r) => r.outcome.replaceAll("_", " "), note: (r) => [r.status >= 400 && r.status, r.mirror && "shadow"].filter(Boolean).join(" ") },
+  { title: "TTFT", unit: "s", sort: "ttft", text: (r) => number(r.ttft), pale: (r) => !r.streamed && "not streamed: the time of the whole answer" },
   { title: "Total", unit: "s", sort: "e2e", text: (r) => number(r.e2e) },
   { title: "Output", unit: "tokens", sort: "completion", text: (r) => count(r.tokens.completion) },
   { title: "Rate", unit: "tokens/s", sort: "e2e_rate", text: (r) => number(r.e2e_rate), wide: true },
@@ -110,7 +110,8 @@ function make(request) {
   const cells = COLUMNS.map((column) => {
     const text = column.text(request);
     const words = column.link ? node("a", { href: `/requests/${encodeURIComponent(request.id)}` }, text) : text;
-    const facts = { class: [column.wide && "wide", column.unit && "number"].filter(Boolean).join(" ") || null };
+    const why = column.pale?.(request) || null;
+    const facts = { title: why, class: [column.wide && "wide", why && "pale"].filter(Boolean).join(" ") || null };
     return node("td", facts, column.mark ? mark(request.decoding) : null, words, " ", column.note || column.money ? node("small", {}, `${column.note?.(request) ?? ""}`) : null);
   });
   const failed = request.outcome !== "ok" && request.outcome !== "client_gone";
