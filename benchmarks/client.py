@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import sys
 import time
@@ -214,7 +215,14 @@ def main(text: str) -> None:
     load = Load(**facts | {"script": Script(*facts["script"]), "sources": tuple(facts["sources"])})
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         outcome = runner.run(hold(load) if load.hold else run(load))
-    print(json.dumps(asdict(outcome)), flush=True)
+    _say(json.dumps(asdict(outcome)))
+
+
+def _say(text: str) -> None:
+    """All of it: a single write to a pipe may take a part only."""
+    left = text.encode()
+    while left:
+        left = left[os.write(sys.stdout.fileno(), left) :]
 
 
 if __name__ == "__main__":
