@@ -67,6 +67,14 @@ def test_there_are_four_and_each_leads_to_the_others() -> None:
         )
 
 
+def test_the_page_names_every_dashboard_and_every_variable() -> None:
+    page = (dashboards.FOLDER.parent.parent / "docs" / "dashboards.md").read_text(encoding="utf-8")
+    for file in FILES:
+        board = json.loads(file.read_text())
+        assert f"| {board['title']} |" in page and f"`{file.name}`" in page
+        assert {each["name"] for each in board["templating"]["list"]} <= set(re.findall(r"`(\w+)`", page))
+
+
 @pytest.mark.parametrize("board", BOARDS)
 def test_a_dashboard_is_portable_and_nobody_edits_it_in_the_browser(board: Json) -> None:
     assert board["editable"] is False
