@@ -57,7 +57,7 @@ def draft(
         changes["stream_options", "include_usage"] = True
     if dialect.open and not parameters:
         sent = body.replace(changes) if changes else raw
-        return Draft(sent, stream, injected, _diffusing(body, {}))
+        return Draft(sent, stream, injected, _diffusing(leg, body, {}))
     translation = translate(parameters, body, api, dialect, reject)
     if translation.refused:
         raise Unsupported(translation.refused)
@@ -66,7 +66,7 @@ def draft(
         translation.apply(body, changes) if changed else raw,
         stream,
         injected,
-        _diffusing(body, translation.set),
+        _diffusing(leg, body, translation.set),
         translation.append,
         translation.translated,
         translation.dropped,
@@ -78,6 +78,6 @@ def _asks_usage(body: Body) -> bool:
     return isinstance(options, Mapping) and options.get("include_usage") is not None
 
 
-def _diffusing(body: Body, changes: Mapping[Path, Any]) -> bool:
-    """Whether what is sent asks for snapshots."""
-    return changes.get(("diffusing",), body.get("diffusing")) is True
+def _diffusing(leg: Leg, body: Body, changes: Mapping[Path, Any]) -> bool:
+    """Whether what is sent asks for snapshots, of a backend that has any: others pass over the word."""
+    return leg.decoding == "diffusion" and changes.get(("diffusing",), body.get("diffusing")) is True

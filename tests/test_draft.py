@@ -21,7 +21,7 @@ ODD = (
 
 def drafted(raw: bytes, model: str | None = "m", api: str = "chat", **options: Any) -> Draft:
     options = {"usage": True, "reject": False} | options
-    leg = Leg("b", model, "m", "autoregressive")
+    leg = Leg("b", model, "m", options.pop("decoding", "autoregressive"))
     return draft(
         raw,
         Body.read(raw),
@@ -121,4 +121,5 @@ def test_what_a_backend_cannot_take_is_refused_where_that_is_asked_for() -> None
 @pytest.mark.parametrize("value, replace", [(True, True), (False, False), ("true", False)])
 def test_a_request_for_snapshots_is_noted(value: Any, replace: bool) -> None:
     raw = json.dumps({"model": "m", "stream": True, "diffusing": value}).encode()
-    assert drafted(raw, dialect=MERCURY).replace is replace
+    assert drafted(raw, dialect=MERCURY, decoding="diffusion").replace is replace
+    assert not drafted(raw, dialect=MERCURY, decoding="autoregressive").replace
