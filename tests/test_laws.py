@@ -131,6 +131,9 @@ READS = st.lists(
     places=[],
     asked=False,
 )
+@example(
+    reads=[template("a"), template("x" * 300)[:-100], template("x" * 300)[-100:], template("b")], places=[], asked=False
+)
 @example(reads=[template("a"), template("b") + b"\r", b"\n" + template("c"), template("d")], places=[], asked=False)
 def test_the_short_way_and_the_long_way_read_the_same(reads: list[bytes], places: list[int], asked: bool) -> None:
     """Each read of its own time; some reads end in the middle of an event."""

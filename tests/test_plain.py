@@ -73,6 +73,7 @@ def test_what_json_would_read_otherwise_is_left(plain: Plain, text: bytes) -> No
         b"data: " + data("a") + b"\r\n\r\n",
         b"data:" + data("a") + b"\n\n",
         b"data: " + data("a"),
+        b"data: " + BEFORE + b"half of a long text, cut in its middle " * 9,
         b"id: 1\ndata: " + data("a") + b"\n\n",
         b"data: " + data("a").replace(b"c1", b"c2") + b"\n\n",
         b"data: " + BEFORE[:-1] + AFTER + b"\n\n",  # the two ends share a quote: no text lies between
@@ -117,6 +118,7 @@ UNFIT = {
     "text that is escaped": data("\\n"),
     "text that also stands elsewhere": data("c1"),
     "two texts": BEFORE + b'a","refusal":"b"}}]}',
+    "two texts that together stand elsewhere": BEFORE.replace(b"c1", b"ab") + b'a","refusal":"b"}}]}',
     "a snapshot": BEFORE + b'a"}}],"diffusion_meta":{"diffusion_content":true}}',
     "several lines": BEFORE + b'a"},\n"finish_reason":null}]}',
     "a lone surrogate": data("\\ud800"),

@@ -80,6 +80,14 @@ def test_merging_keeps_sums_ends_and_the_first_answer(rows: list[Arrival], cap: 
     assert max(timeline.holds(merged), default=None) == max(timeline.holds(whole), default=None)
 
 
+@given(st.integers(0, 60), st.integers(1, 60), st.sampled_from([8, 16]))
+def test_merging_does_not_move_the_first_answer_after_much_reasoning(thoughts: int, answers: int, cap: int) -> None:
+    merged = Arrivals(cap)
+    for number in range(thoughts + answers):
+        merged.append(float(number), int(number >= thoughts), int(number < thoughts))
+    assert timeline.ttfa(merged) == thoughts
+
+
 @given(st.lists(st.integers(1, 20), min_size=2, max_size=200))
 def test_merging_does_not_change_the_decode_rate(sizes: list[int]) -> None:
     merged, whole = Arrivals(16), Arrivals()
