@@ -181,7 +181,7 @@ def drained(stream: Any) -> Iterator[None]:
 def scraping(folder: Path, admin: str) -> Iterator[Prometheus]:
     """Prometheus with the shipped configuration, once a second, of this proxy."""
     config = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())
-    config["global"] = {"scrape_interval": "1s", "scrape_timeout": "900ms", "evaluation_interval": "1s"}
+    config["global"] = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
     config["rule_files"] = [str(PROMETHEUS / "rules.yml")]
     config["scrape_configs"][0]["static_configs"] = [{"targets": [admin.removeprefix("http://")]}]
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
