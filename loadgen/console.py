@@ -199,21 +199,21 @@ def _ladder(
     """Several levels: a row each, at most twelve. Percentiles and prices share a cell, so that it fits 80 columns."""
     prices = [str(price) for price in levels[0]["instance_cost_per_million"]]
     priced = any(level["cost_per_million"] is not None for level in levels)
-    money = " · ".join((["by tokens"] if priced else []) + [f"at {price}/h" for price in prices])
+    money = ", ".join((["tokens"] if priced else []) + [f"{price}/h" for price in prices])
     columns = [
         "tokens/s",
         "first token, ms",
         "whole answer, ms",
-        *([f"per million: {money}"] if money else []),
+        *([f"per million by {money}"] if money else []),
         "failed",
     ]
-    table = _table(f"{name} (P50 · P95 · P99)", "at once", *columns)
+    table = _table(f"{name} (latencies: P50 P95 P99)", "at once", *columns)
     for level in levels[:12]:
         mark = " ◂" if knee and level["concurrency"] == knee["enough"] else ""
-        latencies = [" · ".join(_short(level[key][p]) for p in ("p50", "p95", "p99")) for key in ("ttft", "e2e")]
+        latencies = [" ".join(_short(level[key][p]) for p in ("p50", "p95", "p99")) for key in ("ttft", "e2e")]
         costs = [level["cost_per_million"]] if priced else []
         costs += [level["instance_cost_per_million"][price] for price in prices]
-        cost = [" · ".join(map(_number, costs))] if money else []
+        cost = [" ".join(map(_number, costs))] if money else []
         throughput = _number(level["throughput"])
         if interval := ranges.get(level["concurrency"], {}).get("interval"):
             throughput += f" ± {_number((interval[1] - interval[0]) / 2)}"
@@ -264,7 +264,9 @@ def _table(title: str, first: str, *columns: str) -> Table:
     table.add_column(Text(first), no_wrap=True)
     for column in columns:
         words = "evidence" in column or column == "effect"
-        table.add_column(Text(column), justify="left" if words else "right", no_wrap=column == "effect")
+        table.add_column(
+            Text(column), justify="left" if words else "right", no_wrap=column == "effect", overflow="fold"
+        )
     return table
 
 

@@ -33,7 +33,7 @@ def test_one_level_has_at_most_twelve_rows_and_each_unit_once():
 
 def test_a_ladder_has_a_row_for_each_level_and_marks_the_knee():
     text = shown(ladder())
-    assert "P50 · P95 · P99" in text
+    assert "P50 P95 P99" in text
     assert "◂" in text
 
 
