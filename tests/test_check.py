@@ -83,7 +83,17 @@ def test_likely_base_urls_come_first(prefix: str, first: str) -> None:
 
 # -- backends ------------------------------------------------------------------------------------
 
-STRICT = {"model", "messages", "max_tokens", "stream", "num_denoising_steps", "block_length", "target_length"}
+STRICT = {
+    "model",
+    "messages",
+    "max_tokens",
+    "stream",
+    "temperature",
+    "seed",
+    "num_denoising_steps",
+    "block_length",
+    "target_length",
+}
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Start = Callable[..., Awaitable[str]]
 
@@ -204,6 +214,37 @@ async def test_a_lenient_server_on_which_steps_do_nothing(start: Start) -> None:
     assert "num_denoising_steps, no field of the dialect openai" in found.trials[0].says
 
 
+async def test_a_model_that_refuses_temperature_0_is_asked_without(start: Start) -> None:
+    async def picky(request: web.Request) -> web.StreamResponse:
+        if "temperature" in await request.json():
+            return web.json_response({"error": {"message": "temperature must be 1"}}, status=400)
+        return await llama(request)
+
+    found = await examined(await start(picky) + "/v1")
+    assert found.usable
+    assert said(found)["temperature 0"] == (
+        "odd",
+        "refused (400: temperature must be 1): times vary with the answers' lengths",
+    )
+
+
+async def test_a_small_effect_gets_a_second_look(start: Start) -> None:
+    asked = 0
+
+    async def slower(request: web.Request) -> web.StreamResponse:
+        nonlocal asked
+        body = await request.json()
+        if "num_denoising_steps" in body:
+            asked += 1
+        await asyncio.sleep(0.02 if body.get("num_denoising_steps", 4) == 4 else 0.04)
+        return web.json_response(whole("word", 1))
+
+    found = await examined(await start(slower) + "/v1", pairs=3)
+    effect = found.trials[0].effect
+    assert effect and asked == 2 * effect.pairs and effect.pairs in (3, 6)
+    assert effect.pairs == 6 or not effect.doubtful
+
+
 async def test_a_canvas_that_is_taken_for_text_is_told(start: Start) -> None:
     found = await examined(await start(dlmserve(0)) + "/v1", "tutorial")
     usage = next(fact for fact in found.facts if fact.name == "usage")
@@ -264,8 +305,8 @@ async def test_without_a_configured_model_the_first_listed_one_is_asked(start: S
 def test_what_it_may_cost_is_an_upper_bound() -> None:
     backend = Backend(url="http://x/v1", prices=({"model": "m", "input": "1", "output": "2"},))  # type: ignore[arg-type]
     told = bill(BUILT_IN["openai"], backend.book.at("m", 0), pairs=3)
-    assert (told.requests, told.tokens) == (5 + 2 * 3 * 2, 17 * 128)
-    assert told.says == "up to 17 short requests, 2176 tokens of output; at most 0.0061 USD"
+    assert (told.requests, told.tokens) == (6 + 2 * 2 * 3 * 2, 30 * 128)
+    assert told.says == "up to 30 short requests, 3840 tokens of output; at most 0.0107 USD"
     assert bill(BUILT_IN["openai"], None, 0).says.endswith("; no price is configured")
 
 
@@ -298,7 +339,7 @@ def test_a_backend_that_cannot_be_used_makes_the_exit_status_1(tmp_path: Any, un
     assert result.exit_code == 1
     found = json.loads(result.stdout)["backends"][0]
     assert (found["backend"], found["usable"], found["facts"][0]["name"]) == ("b", False, "reachable")
-    assert "b: up to 17 short requests" in result.stderr
+    assert "b: up to 30 short requests" in result.stderr
 
 
 def test_an_unknown_backend_is_named_in_one_line(tmp_path: Any) -> None:

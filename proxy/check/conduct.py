@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -18,7 +19,9 @@ from .effect import Effect, turns
 from .findings import BAD, ODD, TRIALS, Bill, Findings, Trial
 from .probe import TOKENS, Probe
 
-_BASICS = 5  # an answer, a stream, the stream once more without stream_options, an unknown member, snapshots
+# An answer, again without fixed sampling, a stream, again without stream_options, an unknown member, snapshots.
+_BASICS = 6
+_ROUNDS = 2  # of pairs: the second only where the first is doubtful
 _PROMPT_TOKENS = 100  # more than the prompt has
 _UNKNOWN: dict[Path, Any] = {"manometer_unknown_member": 1}
 _USAGE: dict[Path, Any] = {("stream_options", "include_usage"): True}
@@ -28,7 +31,7 @@ Tell = Callable[[str], None]
 
 def bill(dialect: Dialect, price: Price | None, pairs: int) -> Bill:
     """The most that `check` may ask, and what that costs at this price."""
-    requests = _BASICS + 2 * pairs * len(_trials(dialect)) if pairs else _BASICS
+    requests = _BASICS + _ROUNDS * 2 * pairs * len(_trials(dialect)) if pairs else _BASICS
     cost = None
     if price is not None:
         cost = (requests * (_PROMPT_TOKENS * price.input + TOKENS * price.output)) / Decimal(1_000_000)
@@ -105,6 +108,11 @@ async def _better(probe: Probe) -> str | None:
 async def _answer(probe: Probe, found: Findings, model: str) -> bool:
     """A plain answer: whether the backend can be used at all."""
     reading = await probe.chat(model)
+    if reading.status in (400, 422):
+        refusal, probe.fixed = findings.trouble(reading), False
+        reading = await probe.chat(model)
+        if reading.outcome == "ok":
+            found.add("temperature 0", f"refused ({refusal}): times vary with the answers' lengths", ODD)
     if reading.status in (401, 402, 403):
         found.facts.append(findings.key(reading.status, probe.backend.secret is not None))
         return False
@@ -176,17 +184,21 @@ def _trials(dialect: Dialect) -> list[Trial]:
 
 async def _try(probe: Probe, model: str, trial: Trial, pairs: int) -> Trial:
     measured: list[tuple[float, float]] = []
-    for turn in turns(pairs):
-        sides = [0.0, 0.0]
-        for side in turn:
-            reading = await _ask(probe, model, trial, (trial.little, trial.much)[side])
-            if reading.outcome != "ok":
-                refused = reading.status is not None and 400 <= reading.status < 500
-                why = findings.trouble(reading)
-                return _with(trial, trouble=f"refused ({why})" if refused else why)
-            sides[side] = reading.e2e if trial.measure == "time" else float(_size(reading))
-        measured.append((sides[0], sides[1]))
-    return _with(trial, effect=Effect.of(measured))
+    for _ in range(_ROUNDS):
+        for turn in turns(pairs):
+            sides = [0.0, 0.0]
+            for side in turn:
+                reading = await _ask(probe, model, trial, (trial.little, trial.much)[side])
+                if reading.outcome != "ok":
+                    refused = reading.status is not None and 400 <= reading.status < 500
+                    why = findings.trouble(reading)
+                    return replace(trial, trouble=f"refused ({why})" if refused else why)
+                sides[side] = reading.e2e if trial.measure == "time" else float(_size(reading))
+            measured.append((sides[0], sides[1]))
+        effect = Effect.of(measured)
+        if not effect.doubtful:
+            break
+    return replace(trial, effect=effect)
 
 
 async def _ask(probe: Probe, model: str, trial: Trial, value: Any) -> Reading:
@@ -198,12 +210,6 @@ async def _ask(probe: Probe, model: str, trial: Trial, value: Any) -> Reading:
 
 def _size(reading: Reading) -> int:
     return reading.tokens.completion or len(reading.text or "") or 1
-
-
-def _with(trial: Trial, **changes: Any) -> Trial:
-    return Trial(
-        trial.name, trial.little, trial.much, trial.measure, trial.by, changes.get("effect"), changes.get("trouble", "")
-    )
 
 
 def _catalog(body: bytes) -> Catalog:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 NOTICEABLE = 1.1
+PLAIN = 3.0  # a ratio that needs no second look
 
 # Student's t, two-sided 95 %, by degrees of freedom; beyond the table its last value is a little too wide.
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
@@ -32,6 +33,11 @@ class Effect:
         if self.ratio is None or self.low is None or self.high is None:
             return None
         return not self.low <= 1 <= self.high and max(self.ratio, 1 / self.ratio) >= NOTICEABLE
+
+    @property
+    def doubtful(self) -> bool:
+        """Seen, and yet so small that chance may have done it: one trial in twenty would show some effect."""
+        return bool(self.seen) and self.ratio is not None and max(self.ratio, 1 / self.ratio) < PLAIN
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[float, float]]) -> Effect:

@@ -20,6 +20,7 @@ from ..upstream import Call, Header, Request, UpstreamFault
 
 PROMPT = "Explain in two sentences what a manometer measures."
 TOKENS = 128  # at most, for each answer
+_SAME = {"temperature": 0, "seed": 1}  # the same question has the same answer, as far as the backend can
 _JSON = [(b"content-type", b"application/json"), (b"accept", b"*/*"), (b"user-agent", b"manometer-check")]
 
 
@@ -30,6 +31,7 @@ class Probe:
         self.backend = backend
         self.dialect = dialect
         self.asked = 0  # requests for tokens so far
+        self.fixed = True  # sampling is held fixed; some models refuse that
         self._clock = clock
         self._pool = pool(backend, clock)
         self._headers = headers.to_backend(_JSON, backend.secret, passthrough=False)
@@ -61,7 +63,8 @@ class Probe:
         """A short answer. `parameters` go through the dialect, `raw` members go as they are."""
         self.asked += 1
         asked: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": PROMPT}]}
-        body = Body.read(orjson.dumps(asked | {"max_tokens": TOKENS} | ({"stream": True} if stream else {})))
+        asked |= {"max_tokens": TOKENS} | (_SAME if self.fixed else {}) | ({"stream": True} if stream else {})
+        body = Body.read(orjson.dumps(asked))
         translation = translate(Parameters(self._light | dict(parameters or {})), body, "chat", self.dialect)
         sent = translation.apply(body, raw)
         snapshots = (parameters or {}).get("view") == "snapshot"
