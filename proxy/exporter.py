@@ -7,8 +7,7 @@
    thread, and two scrapers at once are two copies.
 3. Children of every configured pair exist from the start: a counter that is born with its first
    increment has lost it to `rate()`.
-4. The number of series is capped. What would pass the cap is counted under `other`: totals stay right.
-5. There are no `_created` series, because a custom collector makes none unless told to.
+4. There are no `_created` series, because a custom collector makes none unless told to.
 """
 
 from __future__ import annotations
@@ -33,14 +32,13 @@ from prometheus_client.registry import Collector
 from . import metrics as m
 from .meter import OUTCOMES, Reading
 from .recorder import Opening
-from .tally import Count, FrozenCount, FrozenTally, Mark, Tally
+from .series import OTHER, Labels, Series
+from .tally import Count, FrozenCount, FrozenTally, Mark
 
-Labels = tuple[str, ...]
 Pair = tuple[str, str, str]  # backend, model, decoding: configured names
 Priced = tuple[str, str, str]  # backend, model, currency
 
 NONE = "none"  # refused before a backend was chosen
-OTHER = "other"
 _LONGEST_ID = 64  # an exemplar's labels may hold 128 characters together
 _BOOL = ("false", "true")
 
@@ -97,21 +95,19 @@ class Exporter(Collector):
         sinks: Iterable[str] = ("link",),
     ) -> None:
         self._lock = threading.Lock()
-        self._limit = series_limit
-        self._lines = 0
-        self._children: dict[m.Metric, dict[Labels, Any]] = {metric: {} for metric in m.METRICS}
+        self._series = Series(m.METRICS, series_limit)
         self._open: dict[str, Count] = {}  # by request id: the gauge that counts it
         self._memory = memory or dict
         self.configure(pairs, prices)
         for outcome in ("refused", "internal"):
             self._prepare_outcome((NONE, OTHER, NONE, "chat", "false"), outcome)
-        self._count(m.BUILD, build, 1)
-        self._count(m.SERIES_REFUSED, (), 0)
-        self._child(m.LOOP_LAG, ())
+        self._series.count(m.BUILD, build, 1)
+        self._series.count(m.SERIES_REFUSED, (), 0)
+        self._series.child(m.LOOP_LAG, ())
         for sink in sinks:
-            self._child(m.DROPPED, (sink,))
+            self._series.child(m.DROPPED, (sink,))
         for backend, (amount, currency) in (instances or {}).items():
-            self._count(m.INSTANCE_PRICE, (backend, currency), amount)
+            self._series.count(m.INSTANCE_PRICE, (backend, currency), amount)
         registry.register(self)
 
     # What happens
@@ -135,7 +131,7 @@ class Exporter(Collector):
     def dropped(self, sink: str, readings: int = 1) -> None:
         """Readings that `sink` never got."""
         with self._lock:
-            self._count(m.DROPPED, (sink,), readings)
+            self._series.count(m.DROPPED, (sink,), readings)
 
     def configure(self, pairs: Iterable[Pair], prices: Iterable[Priced] = ()) -> None:
         """After a reload: children for what is new. What is gone keeps its sums: counters never go back."""
@@ -144,30 +140,30 @@ class Exporter(Collector):
             for pair in pairs:
                 self._prepare(pair)
                 if currency := currencies.get(pair[:2]):
-                    self._child(m.COST, (*pair, "chat", "false", currency))
+                    self._series.child(m.COST, (*pair, "chat", "false", currency))
 
     def reloaded(self, at: float) -> None:
         """A configuration is in force since `at`, seconds since the epoch."""
         with self._lock:
-            self._child(m.RELOADED, ()).value = at
+            self._series.child(m.RELOADED, ()).value = at
 
     # The fold, by subject
 
     def _start(self, labels: Labels) -> Count:
-        self._count(m.STARTED, labels)
-        gauge: Count = self._child(m.IN_FLIGHT, labels)
+        self._series.count(m.STARTED, labels)
+        gauge: Count = self._series.child(m.IN_FLIGHT, labels)
         gauge.value += 1
         return gauge
 
     def _end(self, reading: Reading, labels: Labels) -> None:
         code = NONE if reading.status is None else str(reading.status)
-        ended = self._count(m.REQUESTS, (*labels, reading.outcome, code))
+        ended = self._series.count(m.REQUESTS, (*labels, reading.outcome, code))
         if len(reading.id) <= _LONGEST_ID:
             ended.mark = Mark(reading.id, 1.0, reading.started_at + reading.done)
         for attempt in reading.attempts:
-            self._count(m.ATTEMPTS, (attempt.backend, attempt.outcome))
+            self._series.count(m.ATTEMPTS, (attempt.backend, attempt.outcome))
         if reading.route is not None:
-            self._count(m.MIRRORED if reading.mirror else m.SPLIT, (reading.route, labels[0]))
+            self._series.count(m.MIRRORED if reading.mirror else m.SPLIT, (reading.route, labels[0]))
 
     def _observe(self, reading: Reading, labels: Labels) -> None:
         id = reading.id if len(reading.id) <= _LONGEST_ID else None
@@ -175,92 +171,70 @@ class Exporter(Collector):
         answer = (*labels, _BOOL[reading.streamed])
         for metric, of in _OF_ANSWERS:
             if (value := of(reading)) is not None:
-                self._child(metric, answer).add(value, id if metric.exemplars else None, at)
+                self._series.child(metric, answer).add(value, id if metric.exemplars else None, at)
         if reading.streamed:
             for metric, of in _OF_STREAMS:
                 if (value := of(reading)) is not None:
-                    self._child(metric, labels).add(value, id if metric.exemplars else None, at)
+                    self._series.child(metric, labels).add(value, id if metric.exemplars else None, at)
         if (overhead := reading.overhead) is not None:
-            self._child(m.OVERHEAD_SECONDS, labels).add(overhead, id, at)
+            self._series.child(m.OVERHEAD_SECONDS, labels).add(overhead, id, at)
         if reading.loop_lag is not None:
-            self._child(m.LOOP_LAG, ()).add(reading.loop_lag)
+            self._series.child(m.LOOP_LAG, ()).add(reading.loop_lag)
 
     def _arrivals(self, reading: Reading, labels: Labels) -> None:
         if not reading.arrivals:
-            self._count(m.NO_OUTPUT, (*labels, reading.outcome))
+            self._series.count(m.NO_OUTPUT, (*labels, reading.outcome))
             return
         if holds := [hold for hold in reading.arrivals.column("hold") if hold == hold]:
-            self._child(m.HOLD, labels).add_all(holds)
+            self._series.child(m.HOLD, labels).add_all(holds)
         if not reading.streamed:
             return
         if bursts := reading.bursts:
-            self._child(m.BURST_TOKENS, labels).add_all(bursts)
+            self._series.child(m.BURST_TOKENS, labels).add_all(bursts)
         if gaps := reading.gaps:
-            self._child(m.GAPS, labels).add_all(gaps)
+            self._series.child(m.GAPS, labels).add_all(gaps)
             if max(gaps) >= reading.stall_threshold:
                 stalls = reading.stalls
-                self._count(m.STALLS, labels, len(stalls))
-                self._count(m.STALL_SECONDS, labels, sum(stalls))
+                self._series.count(m.STALLS, labels, len(stalls))
+                self._series.count(m.STALL_SECONDS, labels, sum(stalls))
 
     def _tokens(self, reading: Reading, labels: Labels) -> None:
         tokens = reading.tokens
         for type in _TOKEN_TYPES:
             if number := getattr(tokens, type):
-                self._count(m.TOKENS, (*labels, type, "reported"), number)
+                self._series.count(m.TOKENS, (*labels, type, "reported"), number)
         if estimated := reading.estimated_completion:
-            self._count(m.TOKENS, (*labels, "completion", "estimated"), estimated)
+            self._series.count(m.TOKENS, (*labels, "completion", "estimated"), estimated)
         if not tokens and reading.arrivals and reading.outcome == "ok":
-            self._count(m.USAGE_MISSING, labels)
+            self._series.count(m.USAGE_MISSING, labels)
         if reading.cost is not None:
-            self._count(m.COST, (*labels, reading.currency), reading.cost)
+            self._series.count(m.COST, (*labels, reading.currency), reading.cost)
         elif tokens:
-            self._count(m.UNPRICED, labels)
+            self._series.count(m.UNPRICED, labels)
 
-    # Children
-
-    def _count(self, metric: m.Metric, labels: Labels, amount: float | Decimal = 1) -> Count:
-        child: Count = self._child(metric, labels)
-        child.value += amount  # type: ignore[operator]  # a series holds floats or Decimals, never both
-        return child
-
-    def _child(self, metric: m.Metric, labels: Labels) -> Any:
-        child = self._children[metric].get(labels)
-        return self._make(metric, labels) if child is None else child
-
-    def _make(self, metric: m.Metric, labels: Labels) -> Any:
-        family = self._children[metric]
-        if self._lines + metric.lines > self._limit:
-            self._children[m.SERIES_REFUSED].setdefault((), Count()).value += 1
-            labels = tuple(
-                value if name in m.CLOSED else OTHER for name, value in zip(metric.labels, labels, strict=True)
-            )
-            if labels in family:
-                return family[labels]
-        self._lines += metric.lines
-        family[labels] = Tally(metric.bounds) if metric.kind == "histogram" else Count()
-        return family[labels]
+    # What is there from the start
 
     def _prepare(self, pair: Pair) -> None:
         labels: Labels = (*pair, "chat", "false")
         for metric in m.METRICS:
             if metric.labels == m.EXCHANGE:
-                self._child(metric, labels)
+                self._series.child(metric, labels)
             elif metric.labels == m.ANSWER:
                 for streamed in _BOOL:
-                    self._child(metric, (*labels, streamed))
+                    self._series.child(metric, (*labels, streamed))
         for outcome in OUTCOMES:
             self._prepare_outcome(labels, outcome)
-            self._child(m.NO_OUTPUT, (*labels, outcome))
-            self._child(m.ATTEMPTS, (pair[0], outcome))
+            self._series.child(m.NO_OUTPUT, (*labels, outcome))
+            self._series.child(m.ATTEMPTS, (pair[0], outcome))
         for type in _TOKEN_TYPES:
-            self._child(m.TOKENS, (*labels, type, "reported"))
-        self._child(m.TOKENS, (*labels, "completion", "estimated"))
+            self._series.child(m.TOKENS, (*labels, type, "reported"))
+        self._series.child(m.TOKENS, (*labels, "completion", "estimated"))
 
     def _prepare_outcome(self, labels: Labels, outcome: str) -> None:
-        self._child(m.STARTED, labels)
-        self._child(m.IN_FLIGHT, labels)
+        self._series.child(m.STARTED, labels)
+        self._series.child(m.IN_FLIGHT, labels)
         for code in _USUAL_CODES.get(outcome, ("200", NONE)):
-            self._child(m.REQUESTS, (*labels, outcome, code))
+            self._series.child(m.REQUESTS, (*labels, outcome, code))
 
     # What a scrape sees
 
@@ -270,10 +244,7 @@ class Exporter(Collector):
     def collect(self) -> Iterator[Family]:
         memory = self._memory()
         with self._lock:
-            frozen = [
-                (metric, [(labels, child.frozen()) for labels, child in children.items()])
-                for metric, children in self._children.items()
-            ]
+            frozen = self._series.frozen()
         for metric, children in frozen:
             family = _family(metric)
             if metric is m.MEMORY:

@@ -18,6 +18,7 @@ from proxy.exporter import Exporter, render
 from proxy.meter import OUTCOMES, Arrival, Arrivals, Attempt, Reading, Usage
 from proxy.metrics import METRICS, PREFIX
 from proxy.recorder import Opening
+from tests.elsewhere import missing
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 MERCURY = {"backend": "mercury", "model": "mercury-2.5", "decoding": "diffusion", "api": "chat", "mirror": "false"}
@@ -416,8 +417,9 @@ def test_two_exporters_cannot_share_a_registry_by_accident() -> None:
         Exporter(registry)
 
 
-@pytest.mark.skipif(which("promtool") is None, reason="promtool is not installed (Debian: apt-get install prometheus)")
 def test_promtool_has_nothing_to_say_about_the_exposition() -> None:
+    if which("promtool") is None:
+        missing("promtool is not installed (Debian: apt-get install --no-install-recommends prometheus)")
     exporter, registry = make(memory=lambda: {"main": 1}, instances={"ar": (Decimal(1), "USD")})
     exporter.reloaded(1.0)
     play(exporter, DIFFUSION, STEADY, WHOLE)

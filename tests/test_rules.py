@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.elsewhere import missing
 from tests.promql import problems, unguarded
 
 ROOT = Path(__file__).parent.parent
@@ -18,39 +19,32 @@ RULES = [rule for group in GROUPS for rule in group["rules"]]
 ALERTS = [rule for rule in RULES if "alert" in rule]
 SCENARIOS = sorted(FOLDER.glob("*_test.yml"))
 
-promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not installed (Debian: apt-get install prometheus)"
-)
+
+def run(*arguments: str, folder: Path = FOLDER) -> subprocess.CompletedProcess[str]:
+    if shutil.which("promtool") is None:
+        missing("promtool is not installed (Debian: apt-get install --no-install-recommends prometheus)")
+    return subprocess.run(["promtool", *arguments], cwd=folder, capture_output=True, text=True, check=False)
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["promtool", *arguments], cwd=FOLDER, capture_output=True, text=True, check=False)
-
-
-@promtool
 def test_promtool_accepts_the_rules_and_the_scrape_configuration() -> None:
     for arguments in (("check", "rules", "rules.yml"), ("check", "config", "prometheus.yml")):
         done = run(*arguments)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-@promtool
 @pytest.mark.parametrize("file", [pytest.param(file.name, id=file.stem) for file in SCENARIOS])
 def test_every_scenario_comes_out_as_written(file: str) -> None:
     done = run("test", "rules", file)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@promtool
 def test_a_scenario_notices_a_wrong_threshold(tmp_path: Path) -> None:
     rules = (FOLDER / "rules.yml").read_text()
     mutant = rules.replace("(14.4 * 0.05)", "(19.4 * 0.05)")
     assert mutant != rules
     (tmp_path / "rules.yml").write_text(mutant)
     shutil.copy(FOLDER / "rules_test.yml", tmp_path)
-    done = subprocess.run(
-        ["promtool", "test", "rules", "rules_test.yml"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = run("test", "rules", "rules_test.yml", folder=tmp_path)
     assert done.returncode != 0
     assert "FirstTokenBurnFast" in done.stdout + done.stderr
 
