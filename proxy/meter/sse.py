@@ -108,7 +108,7 @@ class Parser:
                 break
             elif line.startswith(b"data:"):
                 self._data.append(_value(line))
-                self._held += len(line) + 1
+                self._held += len(line)
             else:
                 self._field(line)
         return events
@@ -120,7 +120,7 @@ class Parser:
             self._name = value.removeprefix(b" ")
         elif field == b"data":
             self._data.append(b"")
-            self._held += len(line) + 1
+            self._held += len(line)
         elif field not in FIELDS:
             self._foreign = True
 

@@ -88,7 +88,7 @@ def _told(arrivals: Arrivals, completion: int, hidden: int) -> list[float] | Non
     """The tokens that the backend told of each arrival, if it told them of all and they are most of the completion."""
     sizes = list(arrivals.column("tokens"))
     told = sum(sizes)
-    if not 0 < told <= completion < 2 * told + hidden:  # NaN, where one was not told, is none of it
+    if not told <= completion < 2 * told + hidden:  # NaN, where one was not told, is none of it
         return None
     before = min(hidden, completion - int(told))
     sizes[0] += before
