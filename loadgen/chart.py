@@ -211,7 +211,7 @@ def _legend(series: Sequence[Series]) -> str:
 
 def _strip(row: Strip, top: float, scale: float, tallest: float) -> str:
     base, left, colour = top + _ROW - 8, _LEFT + 60, _colour(row.colour)
-    parts = [_text(8, base - 4, row.name[:19], "start", "ink")]
+    parts = [_text(8, base - 4, row.name if len(row.name) <= 17 else row.name[:16] + "…", "start", "ink")]
     parts.append(
         f'<rect x="{left}" y="{base - 6}" width="{row.ttft * scale:.1f}" height="6" class="silence">'
         f"<title>first token after {row.ttft * 1000:.0f} ms</title></rect>"

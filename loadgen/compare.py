@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from . import document
+from .analysis.metric import METRICS
 from .analysis.pairing import Decision, decide
 from .bench import Bench, say, start
 from .options import Options, Refused, command
@@ -116,7 +117,8 @@ async def _scene(bench: Bench, scenario: Scenario, sides: Sequence[Side], pairs:
     if not ratios["price"].pairs:
         del ratios["price"]  # nobody said what it costs
     bench.more["ratios"] += [document.ratio_of(r, scenario.name, names) for r in ratios.values()]
-    return decide(scenario.name, names, ratios[scenario.decides], list(judged(found[0], found[1])))
+    deciding = replace(ratios[scenario.decides], metric=METRICS[scenario.decides].title)
+    return decide(scenario.name, names, deciding, list(judged(found[0], found[1])))
 
 
 def verdict(decisions: Sequence[Decision], labels: Sequence[str]) -> str:

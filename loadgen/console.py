@@ -243,12 +243,15 @@ def _cells(document: Mapping[str, Any]) -> Table:
 def _ratios(ratios: Sequence[Mapping[str, Any]]) -> Table:
     a, b = ratios[0]["a"], ratios[0]["b"]
     table = _table(f"{b} / {a}, pair by pair", "scenario", "metric", "ratio", "95 % interval", "pairs", f"{b} is")
+    before = ""
     for row in ratios:
+        scenario, before = "" if row["scenario"] == before else row["scenario"], row["scenario"]
+        title = METRICS[row["metric"]].title if row["metric"] in METRICS else row["metric"]
         known = row["low"] is not None or row["high"] is not None
         between = f"{_number(row['low'], '∞')} – {_number(row['high'], '∞')}" if known else "too few pairs"
         style = {"better": "green", "worse": "red"}.get(row["verdict"], "")
         verdict = Text(row["verdict"], style=style)
-        table.add_row(Text(row["scenario"]), row["metric"], _number(row["value"]), between, str(row["pairs"]), verdict)
+        table.add_row(Text(scenario), Text(title), _number(row["value"]), between, str(row["pairs"]), verdict)
     return table
 
 

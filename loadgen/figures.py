@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from .chart import Bar, Chart, Series, Strip, present
 
 Document = Mapping[str, Any]
 Levels = Sequence[Mapping[str, Any]]
+_DATE = re.compile(r"^\d{8}-\d{6}-")
 _CROWD = 4  # more curves than these, all going up and down, show nothing
 
 
@@ -54,7 +56,18 @@ def _shown(documents: Sequence[Document]) -> dict[str, Mapping[str, Any]]:
 
 
 def _name(documents: Sequence[Document], document: Document, backend: str) -> str:
-    return backend if len(documents) == 1 else f"{document['name']}: {backend}"
+    """What a curve is called: the backend, and the run where there are several."""
+    if len(documents) == 1:
+        return backend
+    run = called(documents, document)
+    return backend if run == backend else f"{run}: {backend}"
+
+
+def called(documents: Sequence[Document], document: Document) -> str:
+    """A run's name, without its date where that is clear enough."""
+    short = _DATE.sub("", document["name"])
+    same = [other for other in documents if _DATE.sub("", other["name"]) == short]
+    return short if len(same) == 1 else str(document["name"])
 
 
 def _curve(levels: Levels, key: str, scale: float = 1.0) -> list[tuple[float, float]]:

@@ -18,8 +18,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from .analysis.metric import METRICS
 from .chart import Chart, plotly, strips, svg
-from .figures import Document, at, bursts, by_backend, charts
+from .figures import Document, at, bursts, by_backend, called, charts
 
 _LEVEL_COLUMNS = (
     ("tokens/s", "throughput"),
@@ -131,9 +132,19 @@ def _runs(documents: Sequence[Document]) -> str:
             best = max(levels, key=lambda level: level["throughput"] or 0)
             knee = (document.get("knees") or {}).get(name)
             numbers = [best["concurrency"], knee["enough"] if knee else None, best["throughput"]]
-            latencies = [_ms(at(best, key)) for key in ("ttft.p50", "ttft.p95", "e2e.p50", "e2e.p95")]
-            rows.append([f"{document['name']}: {name}", *map(_number, numbers), *latencies])
-    columns = ["run", "best at", "enough", "tokens/s", "first token P50, ms", "P95", "whole answer P50, ms", "P95"]
+            measured = [_ms(at(best, key)) for key in ("ttft.p50", "ttft.p95", "e2e.p50", "e2e.p95")]
+            rows.append([called(documents, document), name, *map(_number, numbers), *measured])
+    columns = [
+        "run",
+        "backend",
+        "best at",
+        "enough",
+        "tokens/s",
+        "first token P50, ms",
+        "P95",
+        "whole answer P50, ms",
+        "P95",
+    ]
     return "<h2>Runs compared</h2>" + _table(columns, rows)
 
 
@@ -143,12 +154,14 @@ def _decisions(document: Document) -> str:
 
 
 def _ratios(document: Document) -> str:
-    rows = []
+    rows, before = [], ""
     for row in document["ratios"]:
+        metric = METRICS[row["metric"]].title if row["metric"] in METRICS else row["metric"]
+        scenario, before = "" if row["scenario"] == before else row["scenario"], row["scenario"]
         interval = (
             "" if row["verdict"] == "undecided" and row["low"] is None and row["high"] is None else _interval(row)
         )
-        rows.append([row["scenario"], row["metric"], _number(row["value"]), interval, row["pairs"], row["verdict"]])
+        rows.append([scenario, metric, _number(row["value"]), interval, row["pairs"], row["verdict"]])
     first = document["ratios"][0]
     columns = ["scenario", "metric", f"{first['b']} / {first['a']}", "95 % interval", "pairs", f"{first['b']} is"]
     return "<h2>Pair by pair</h2>" + _table(columns, rows)

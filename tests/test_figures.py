@@ -48,3 +48,9 @@ def test_a_chart_without_points_is_left_out():
     told = ladder() | {"levels": [], "shown": {}, "knees": {}}
     assert figures.charts([told]) == []
     assert figures.bursts([told]) == []
+
+
+def test_runs_are_called_without_their_date_where_that_is_clear():
+    runs = [{"name": "20261130-171153-mercury"}, {"name": "20261130-171212-ar"}, {"name": "20261130-171300-ar"}]
+    assert figures.called(runs[:2], runs[0]) == "mercury"
+    assert figures.called(runs, runs[1]) == "20261130-171212-ar"
