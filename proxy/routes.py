@@ -4,23 +4,20 @@
    each, the copy to mirror. The forwarder follows it and thinks nothing.
 2. A name means, in this order: a backend that the client forces, a route, a model that a backend
    lists, and else whatever the backend that takes all names makes of it.
-3. A split is weighted rendezvous hashing: every backend draws a score from the user's identity alone,
-   scaled by its share. So a user stays, and when shares change only those move who have to.
-4. Chance is an argument. Who has no identity is split by a draw, and so is what is mirrored.
+3. Chance is an argument. Who has no identity is split by a draw, and so is what is mirrored.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from functools import cached_property
-from hashlib import blake2b
-from itertools import accumulate
 from typing import Any
 from urllib.parse import unquote
+
+from . import split
 
 FORCE = "x-manometer-backend"
 SESSION = "x-session-id"
@@ -165,7 +162,7 @@ def _targets(
         message = f"{FORCE}: no backend {_short(forced)!r}; there are: {_list(table.backends)}"
         return Refusal(404, "backend_not_found", message)
     if route:
-        return (_choose(route, _identity(route, ask), draw), *route.fallback)
+        return (split.choose(route.split, _identity(route, ask), route.name, draw), *route.fallback)
     if row := table.listed.get(name or "") or table.taker:
         return (row.name,)
     if name is None:
@@ -194,6 +191,22 @@ def _leg(table: Table, target: str, name: str | None) -> Leg:
     return Leg(backend, model, model if model and configured else OTHER, row.decoding)
 
 
+def _identity(route: RouteRow, ask: Ask) -> str | None:
+    """Who stays on one side of the split; None: nobody known."""
+    kind, _, header = route.sticky.partition(":")
+    match kind:
+        case "user":
+            return ask.user or None
+        case "session":
+            return ask.headers.get(SESSION) or None
+        case "header":
+            return ask.headers.get(header.lower()) or None
+        case "key":
+            return ask.client or ask.headers.get("authorization") or None
+        case _:
+            return None
+
+
 def _own_name(table: Table, row: BackendRow, name: str | None) -> str | None:
     """What the backend calls the model: as it lists it, else its first one, where it does not take all names."""
     if name is None or name in row.models:
@@ -211,43 +224,6 @@ def _distinct(legs: Iterable[Leg]) -> Iterator[Leg]:
         if (leg.backend, leg.model) not in seen:
             seen.add((leg.backend, leg.model))
             yield leg
-
-
-# -- splits --------------------------------------------------------------------------------------
-
-
-def _identity(route: RouteRow, ask: Ask) -> str | None:
-    """Who stays on one side of the split; None: nobody known."""
-    kind, _, header = route.sticky.partition(":")
-    match kind:
-        case "user":
-            return ask.user or None
-        case "session":
-            return ask.headers.get(SESSION) or None
-        case "header":
-            return ask.headers.get(header.lower()) or None
-        case "key":
-            return ask.client or ask.headers.get("authorization") or None
-        case _:
-            return None
-
-
-def _choose(route: RouteRow, identity: str | None, draw: Callable[[], float]) -> str:
-    shares = {target: share for target, share in route.split.items() if share > 0}
-    if len(shares) == 1:
-        return next(iter(shares))
-    if identity is not None:
-        return max(shares, key=lambda target: score(f"{route.name}\0{target}\0{identity}", shares[target]))
-    point = draw() * sum(shares.values())
-    ends = zip(shares, accumulate(shares.values()), strict=True)
-    return next((target for target, end in ends if point < end), next(reversed(shares)))
-
-
-def score(key: str, share: float) -> float:
-    """share / -ln(u), u from (0, 1) by a stable hash of `key`: the highest score wins in proportion to its share."""
-    digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    u = ((int.from_bytes(digest, "big") >> 12) + 0.5) / (1 << 52)
-    return -share / math.log(u)
 
 
 # -- fallbacks -----------------------------------------------------------------------------------
@@ -283,35 +259,6 @@ def _bounded(seconds: float) -> float:
 
 
 # -- the table itself ----------------------------------------------------------------------------
-
-
-def problems(table: Table) -> list[str]:
-    """What is wrong with the table: lines that name the field, for the start to refuse."""
-    found = []
-    takers = [row.name for row in table.backends.values() if row.takes_all]
-    if len(takers) > 1:
-        found.append(f'backends.{takers[1]}.models: only one backend can take all names ("*"); {takers[0]} does')
-    for row in table.backends.values():
-        if "/" in row.name:
-            found.append(f'backends.{row.name}: a backend\'s name has no "/" in it')
-    for route in table.routes.values():
-        found += (f"routes.{route.name}.{problem}" for problem in _route_problems(table, route))
-    return found
-
-
-def _route_problems(table: Table, route: RouteRow) -> Iterator[str]:
-    targets = [("split", target) for target in route.split] + [("fallback", target) for target in route.fallback]
-    for where, target in [*targets, *([("mirror.to", route.mirror)] if route.mirror is not None else [])]:
-        if target.partition("/")[0] not in table.backends:
-            yield f"{where}: no backend {_short(target)!r}; there are: {_list(table.backends)}"
-    if not route.split:
-        yield "split: name at least one backend and its share, e.g. { mercury = 1 }"
-    elif any(not 0 <= share <= 1 for share in route.split.values()) or abs(sum(route.split.values()) - 1) > 1e-6:
-        yield f"split: shares are from 0 to 1 and add up to 1, not {sum(route.split.values()):g}"
-    if not 0 <= route.mirror_share <= 1:
-        yield "mirror.share: a share is from 0 to 1"
-    if not re.fullmatch(r"user|session|key|none|header:[!#$%&'*+.^_`|~0-9A-Za-z-]+", route.sticky):
-        yield f"sticky: user, session, key, none or header:NAME, not {_short(route.sticky)!r}"
 
 
 def labels(table: Table, backend: str) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -21,7 +20,6 @@ from proxy.routes import (
     falls_back,
     labels,
     plan,
-    problems,
     rest,
 )
 
@@ -194,42 +192,7 @@ def test_without_an_identity_the_draw_decides(sticky: str) -> None:
     ]
 
 
-# -- laws of a split -----------------------------------------------------------------------------
-
-USERS = [f"user-{n}" for n in range(10_000)]
-
-
-def sides(**shares: float) -> dict[str, str]:
-    table = Table(OPEN.backends, {"r": RouteRow(name="r", split=shares)})
-    return {user: first(table, Ask(model="r", user=user))[0] for user in USERS}
-
-
-@pytest.mark.parametrize("shares", [{"mercury": 0.9, "ar": 0.1}, {"mercury": 0.5, "ar": 0.3, "any": 0.2}])
-def test_shares_hold_within_two_percent_over_ten_thousand_users(shares: dict[str, float]) -> None:
-    counts = Counter(sides(**shares).values())
-    for backend, share in shares.items():
-        assert counts[backend] / len(USERS) == pytest.approx(share, abs=0.02)
-
-
-def test_from_90_10_to_80_20_only_the_needed_users_move() -> None:
-    before, after = sides(mercury=0.9, ar=0.1), sides(mercury=0.8, ar=0.2)
-    moved = [user for user in USERS if before[user] != after[user]]
-    assert {(before[user], after[user]) for user in moved} == {("mercury", "ar")}
-    assert len(moved) / len(USERS) == pytest.approx(0.1, abs=0.02)
-
-
-def test_who_is_not_on_a_backend_that_leaves_stays() -> None:
-    before, after = sides(mercury=0.5, ar=0.3, any=0.2), sides(mercury=0.5, ar=0.3)
-    assert all(after[user] == side for user, side in before.items() if side != "any")
-
-
-@given(st.text(max_size=20), st.floats(0, 1, exclude_max=True))
-def test_a_share_of_zero_gets_nobody(user: str, draw: float) -> None:
-    table = Table(OPEN.backends, {"r": RouteRow(name="r", split={"ar": 0, "mercury": 0.7, "any": 0.3})})
-    assert first(table, Ask(model="r", user=user), draw)[0] != "ar"
-
-
-# -- fallbacks -----------------------------------------------------------------------------------
+# -- laws of a -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -284,41 +247,6 @@ def test_a_resting_backend_is_passed_over_unless_all_rest() -> None:
 
 
 # -- the table -----------------------------------------------------------------------------------
-
-
-def test_a_sound_table_has_no_problems() -> None:
-    assert problems(OPEN) == []
-
-
-@pytest.mark.parametrize(
-    ("route", "line"),
-    [
-        (RouteRow(name="r", split={"nope": 1}), "routes.r.split: no backend 'nope'; there are: mercury, ar"),
-        (
-            RouteRow(name="r", split={"ar": 1}, fallback=("x/y",)),
-            "routes.r.fallback: no backend 'x/y'; there are: mercury, ar",
-        ),
-        (RouteRow(name="r", split={"ar": 1}, mirror="x"), "routes.r.mirror.to: no backend 'x'; there are: mercury, ar"),
-        (RouteRow(name="r", split={"ar": 0.5}), "routes.r.split: shares are from 0 to 1 and add up to 1, not 0.5"),
-        (
-            RouteRow(name="r", split={"ar": 2, "mercury": -1}),
-            "routes.r.split: shares are from 0 to 1 and add up to 1, not 1",
-        ),
-        (RouteRow(name="r", split={}), "routes.r.split: name at least one backend and its share, e.g. { mercury = 1 }"),
-        (RouteRow(name="r", split={"ar": 1}, mirror_share=5), "routes.r.mirror.share: a share is from 0 to 1"),
-        (
-            RouteRow(name="r", split={"ar": 1}, sticky="ip"),
-            "routes.r.sticky: user, session, key, none or header:NAME, not 'ip'",
-        ),
-    ],
-)
-def test_a_problem_names_its_field(route: RouteRow, line: str) -> None:
-    assert problems(Table(TABLE.backends, {"r": route})) == [line]
-
-
-def test_two_backends_cannot_both_take_all_names() -> None:
-    table = Table({"a": BackendRow(name="a", takes_all=True), "b": BackendRow(name="b", takes_all=True)})
-    assert problems(table) == ['backends.b.models: only one backend can take all names ("*"); a does']
 
 
 def test_every_label_is_known_before_the_first_request() -> None:
