@@ -3,8 +3,10 @@
 import asyncio
 import os
 
+import orjson
 import pytest
 import pytest_asyncio
+from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 
 from proxy.admin import make_admin, plotly
@@ -12,6 +14,7 @@ from proxy.meter import Fault, Usage
 from proxy.metrics import LATENCY
 from proxy.ring import Ring
 from tests.chromium import PROGRAM, chromium
+from tests.served import Manometer
 from tests.traffic import AR, MERCURY, NOW, arrivals, busy, opening, plain, reading
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
@@ -70,7 +73,7 @@ async def page(serve, open_tab, ring):
             await tab.until("document.body.dataset.state === 'live'")
             await tab.until("document.querySelectorAll('[data-drawn]').length === 2")
         if charts:
-            await tab.until("document.querySelector('[data-drawn=plotly]')")
+            await tab.until("document.querySelector('[data-drawn=plotly] .main-svg')")
         return tab
 
     yield show
@@ -124,6 +127,10 @@ async def test_a_backend_without_traffic_shows_dashes_not_zeros(page):
     ]
     assert await tab.texts("#failures") == ["none since the start"]
     assert await tab.texts("#matched") == ["none"]
+    assert await tab.texts(".plot") == [
+        "Time to first token: no streamed answer in this window",
+        "Output tokens per second: none in this window",
+    ]
 
 
 async def test_what_happens_shows_without_reloading(page, ring):
@@ -146,7 +153,7 @@ async def test_the_window_can_be_widened(page, ring):
 async def test_the_distribution_is_of_shares_per_bucket(page, ring):
     some(ring)
     tab = await page(charts=True)
-    drawn = await tab.ask("document.querySelector('#ttft .plot').data.map(({name, x, y}) => [name, x, y])")
+    drawn = await tab.ask("document.querySelector('#ttft .plot > div').data.map(({name, x, y}) => [name, x, y])")
     assert [name for name, _, _ in drawn] == ["diffusion", "autoregressive"]
     shares = {name: dict(zip(x, y, strict=True)) for name, x, y in drawn}
     assert {at: share for at, share in shares["diffusion"].items() if share} == {"≤0.5": 0.5, "≤0.75": 0.5}
@@ -158,7 +165,7 @@ async def test_the_distribution_is_of_shares_per_bucket(page, ring):
 async def test_the_series_puts_tokens_into_their_seconds(page, ring):
     some(ring)
     tab = await page(charts=True)
-    x, y = await tab.ask("(({x, y}) => [x, y])(document.querySelector('#tokens .plot').data[0])")
+    x, y = await tab.ask("(({x, y}) => [x, y])(document.querySelector('#tokens .plot > div').data[0])")
     assert [value for value in y if value] == [192]
     offset = await tab.ask(f"new Date({NOW * 1000}).getTimezoneOffset()")
     assert x[y.index(192)] == (NOW - 30 - 60 * offset) * 1000
@@ -216,7 +223,7 @@ async def test_a_request_is_drawn_as_the_steps_it_came_in(page, ring):
     ring.finished(reading("m1", started_at=NOW - 50, arrivals=arrivals(steps), ended=1.55, done=1.6))
     tab = await page("/requests/m1", charts=True)
     data = await tab.ask(
-        "document.querySelector('#steps .plot').data.map(({x, y, mode, name, marker, line}) => "
+        "document.querySelector('#steps .plot > div').data.map(({x, y, mode, name, marker, line}) => "
         "({x, y, mode, name, symbol: marker?.symbol, shape: line?.shape}))"
     )
     curve = next(trace for trace in data if trace.get("name") == "mercury")
@@ -464,3 +471,58 @@ async def test_a_chart_can_be_read_as_a_table(page, ring):
     await tab.ask("document.querySelector('#ttft summary').click()")
     await tab.until("document.querySelector('#ttft table tbody')")
     assert "≤0.5 50 0" in await tab.texts("#ttft tbody tr")
+
+
+async def test_it_shows_what_went_through_the_real_proxy(open_tab, tmp_path):
+    proxy = await asyncio.to_thread(Manometer, tmp_path)
+    backend = TestServer(_backend(), host="127.0.0.1", port=proxy.backend)
+    await backend.start_server()
+    try:
+        async with ClientSession() as session:
+            for _ in range(3):
+                await _chat(session, proxy.url)
+        ids = await asyncio.to_thread(proxy.readings, [], 3)
+        tab = await open_tab(f"{proxy.admin}/")
+        await tab.until("document.querySelectorAll('#requests tbody tr').length === 3")
+        name, _, _, errors, median, *_ = [words.split() for words in await row(tab, 0)]
+        assert (name[0], errors, median[1]) == ("main", ["0"], "n=3")
+        times = sorted(reading["ttft"] for reading in ids)
+        assert float(median[0]) == pytest.approx(times[1], rel=0.01, abs=0.001)
+        cells = await tab.ask("[...document.querySelectorAll('#requests tbody tr')[0].cells].map((c) => c.innerText)")
+        assert (cells[1:4], cells[6], cells[8]) == (["main", "m-dif", "ok"], "96", "0.0000985")
+        await tab.go(f"{proxy.admin}/requests/{ids[0]['id']}")
+        await tab.until("document.querySelector('#facts tbody')")
+        assert (await tab.texts("#steps .legend li"))[0] == "main this request"
+        assert tab.complaints == []
+        await tab.close()
+    finally:
+        await backend.close()
+        await asyncio.to_thread(proxy.stop)
+
+
+def _backend():
+    """Says 96 tokens in two bursts for 10 that were asked: 10 x 0.25 + 96 x 1.00 per million."""
+
+    async def chat(request):
+        await request.read()
+        answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await answer.prepare(request)
+        for text, finish in (("a" * 192, None), ("b" * 192, "stop")):
+            choice = {"index": 0, "delta": {"content": text}, "finish_reason": finish}
+            await answer.write(b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n")
+            await asyncio.sleep(0.05)
+        usage = {"prompt_tokens": 10, "completion_tokens": 96, "total_tokens": 106}
+        await answer.write(b"data: " + orjson.dumps({"choices": [], "usage": usage}) + b"\n\ndata: [DONE]\n\n")
+        return answer
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", chat)
+    return app
+
+
+async def _chat(session, url):
+    body = {"model": "m-dif", "stream": True, "messages": [{"role": "user", "content": "hello"}]}
+    headers = {"Authorization": "Bearer client-key"}
+    async with session.post(f"{url}/v1/chat/completions", json=body, headers=headers) as answer:
+        assert answer.status == 200
+        await answer.read()

@@ -1,7 +1,7 @@
 // One row per backend. The columns are a table of what each shows, so that heading, unit and value can't drift apart.
 
 import { look, mark } from "./decoding.js";
-import { NONE, count, money, number, percent } from "./format.js";
+import { NONE, age, count, money, number, percent } from "./format.js";
 import { keyed, node, write } from "./node.js";
 
 const n = (spread) => `n=${count(spread.n)}`;
@@ -11,14 +11,14 @@ const price = (what) => (row, single) =>
   row.costs.length ? costs(row, what).map(([value, unit]) => (single ? value : `${value} ${unit}`)).join(" + ") : NONE;
 
 const COLUMNS = [
-  { title: "In flight", value: (row) => count(row.in_flight) },
+  { title: "In flight", value: (row) => count(row.in_flight), note: (row) => (row.oldest_in_flight >= 10 ? `oldest ${age(row.oldest_in_flight)}` : "") },
   { title: "Requests", unit: "per s", value: (row) => number(row.rate) },
   { title: "Errors", unit: "%", value: (row) => percent(row.error_share), note: (row) => (row.errors ? `${count(row.errors)} of ${count(row.n)}` : ""), bad: (row) => row.errors > 0 },
   { title: "TTFT p50", unit: "s", value: (row) => number(row.ttft.p50), note: (row) => n(row.ttft) },
   { title: "TTFT p95", unit: "s", value: (row) => number(row.ttft.p95), note: (row) => n(row.ttft) },
   { title: "Silence", unit: "% of time", value: (row) => percent(row.silence_share) },
   { title: "Output, all", unit: "tokens/s", value: (row) => number(row.throughput), note: (row) => (row.usage_unknown ? `${count(row.usage_unknown)} unknown` : "") },
-  { title: "per request", unit: "tokens/s, p50", value: (row) => number(row.e2e_rate.p50), note: (row) => n(row.e2e_rate) },
+  { title: "Per request", unit: "tokens/s, p50", value: (row) => number(row.e2e_rate.p50), note: (row) => n(row.e2e_rate) },
   { title: "Burst", unit: "tokens", value: (row) => number(row.tokens_per_burst) },
   { title: "Cost", unit: "per hour", money: true, value: price("per_hour"), note: (row) => (row.unpriced ? `${count(row.unpriced)} unpriced` : "") },
   { title: "Cost", unit: "per million", money: true, value: price("per_million") },

@@ -4,11 +4,11 @@
 // and where it is not installed, svg.js does.
 //
 //   { kind: "bars" | "steps", label, x: { title, kind: "category" | "time" | "number", range, name }, y: { title, percent },
-//     series: [{ name, note, decoding, second, x, y, points: [{ x, y, kind }], spans: [{ from, to, y }] }] }
+//     series: [{ name, note, decoding, nth, x, y, points: [{ x, y, kind }], spans: [{ from, to, y }] }] }
 
-import { mark } from "./decoding.js";
+import { dash, mark } from "./decoding.js";
 import { number, percent, time } from "./format.js";
-import { node } from "./node.js";
+import { node, write } from "./node.js";
 import { plotly } from "./plotly.js";
 import { svg } from "./svg.js";
 
@@ -51,7 +51,7 @@ export class Chart {
     this.#spec = spec;
     this.#plot.setAttribute("aria-label", spec.label);
     this.#legend.replaceChildren(...spec.series.map((s) =>
-      node("li", { class: s.second ? "second" : null }, mark(s.decoding), `${s.name} `, node("small", {}, s.note ?? ""))));
+      node("li", {}, mark(s.decoding), s.nth ? dash(s.decoding, s.nth) : null, `${s.name} `, node("small", {}, s.note ?? ""))));
     this.#tabulate();
     this.again();
   }
@@ -59,11 +59,14 @@ export class Chart {
   again() {
     this.#width = this.#plot.clientWidth;
     if (this.#spec === null || this.#width === 0) return;
-    if (this.#plot.dataset.drawn !== draw.name) {
-      this.#plot.replaceChildren();
-      this.#plot.dataset.drawn = draw.name;
+    const empty = this.#spec.series.every((s) => s.x.length === 0);
+    const name = empty ? "nothing" : draw.name;
+    if (this.#plot.dataset.drawn !== name) {
+      this.#plot.dataset.drawn = name;
+      this.#plot.replaceChildren(node(empty ? "p" : "div"));
     }
-    draw(this.#plot, this.#spec, this.#width, this.#plot.clientHeight);
+    if (empty) write(this.#plot.firstElementChild, this.#spec.label);
+    else draw(this.#plot.firstElementChild, this.#spec, this.#width, this.#plot.clientHeight);
   }
 
   #tabulate() {

@@ -66,6 +66,7 @@ function distribution({ bounds, decodings }) {
 }
 
 function series({ tokens: found, window: span, since, now }, decodings) {
+  const seen = new Map(); // how many lines of each decoding there are already
   const wide = Math.max(1, Math.round(span / POINTS));
   const drawn = [...decodings.keys()].filter((name) => name in found.backends).map((name) => {
     const values = found.backends[name];
@@ -76,7 +77,10 @@ function series({ tokens: found, window: span, since, now }, decodings) {
       x.push((found.start + i) * 1000);
       y.push(values.slice(i, i + wide).reduce((a, b) => a + b, 0) / wide);
     }
-    return { name, decoding: decodings.get(name), x, y, note: `peak ${number(Math.max(0, ...y))}` };
+    const decoding = decodings.get(name);
+    const nth = seen.get(decoding) ?? 0;
+    seen.set(decoding, nth + 1);
+    return { name, decoding, nth, x, y, note: `peak ${number(Math.max(0, ...y))}` };
   });
   const range = [(Math.floor(now) - span) * 1000, Math.floor(now) * 1000];
   return {
@@ -104,5 +108,7 @@ find("pause").addEventListener("click", () => {
   watch();
 });
 find("window").addEventListener("change", open);
+// A browser has six connections for a host: pages that nobody sees leave theirs to the others.
+document.addEventListener("visibilitychange", () => (document.hidden ? source.close() : open()));
 setInterval(watch, 200);
 open();

@@ -2,7 +2,7 @@
 //
 // Plotly knows no time zones and takes each time for UTC, so it gets times moved by this machine's offset.
 
-import { colour, look } from "./decoding.js";
+import { DASHES, colour, look } from "./decoding.js";
 
 const CONFIG = { displayModeBar: false, displaylogo: false, doubleClick: "reset" };
 const HATCH = { square: "", circle: "/", diamond: "." };
@@ -35,7 +35,7 @@ function steps(series, theme, spec) {
     ...common, mode: "markers", x: [point.x], y: [point.y], cliponaxis: false,
     marker: { color: point.kind === "head" ? theme.panel : color, size: point.kind === "end" ? 14 : 9, symbol: point.kind === "end" ? "line-ns-open" : shape, line: { color, width: 2 } },
   }));
-  const line = { width: 2, color, shape: "hv", dash: series.second ? "4px,3px" : "solid" };
+  const line = { width: 2, color, shape: "hv", dash: series.nth ? DASHES[series.nth % DASHES.length].replace(" ", "px,") + "px" : "solid" };
   return [...spans, { type: "scatter", mode: "lines", name: series.name, x: series.x, y: series.y, line, hovertemplate }, ...points];
 }
 

@@ -144,7 +144,7 @@ function curve(r, second, characters) {
   if (r.ttfb !== null) points.push({ x: r.ttfb, y: 0, kind: "head" });
   if (r.ttft !== null) points.push({ x: r.ttft, y: y[1], kind: "first" });
   const name = r.backend ?? "refused here";
-  return { name, note: second ? "beside" : "this request", decoding: r.decoding, second, x, y, spans, points, arrivals: r.arrivals.length, first: r.ttft };
+  return { name, note: second ? "beside" : "this request", decoding: r.decoding, nth: second ? 1 : 0, x, y, spans, points, arrivals: r.arrivals.length, first: r.ttft };
 }
 
 function facts(both) {

@@ -1,6 +1,6 @@
 // Draws a chart's spec as plain SVG: what there is without Plotly, and before it is there.
 
-import { colour, look } from "./decoding.js";
+import { DASHES, colour, look } from "./decoding.js";
 import { time } from "./format.js";
 
 const EDGE = { left: 52, right: 12, top: 8, bottom: 40 };
@@ -57,7 +57,7 @@ function steps(root, spec, frame, y) {
       root.append(element("path", { d: `M${x(span.from)} ${y(span.y)}H${x(span.to)}`, stroke: paint, "stroke-width": 9, "stroke-opacity": 0.35 }));
     }
     const path = series.x.map((at, i) => (i === 0 ? `M${x(at)} ${y(series.y[i])}` : `H${x(at)}V${y(series.y[i])}`)).join("");
-    root.append(element("path", { d: path, fill: "none", stroke: paint, "stroke-width": 2, "stroke-dasharray": series.second ? "4 3" : "none" }));
+    root.append(element("path", { d: path, fill: "none", stroke: paint, "stroke-width": 2, "stroke-dasharray": DASHES[(series.nth ?? 0) % DASHES.length] }));
     for (const point of series.points ?? []) {
       const [tag, facts] = point.kind === "end" ? ["path", { d: `M${x(point.x)} ${y(point.y) - 7}v14` }] : SHAPES[shape](x(point.x), y(point.y));
       root.append(element(tag, { ...facts, stroke: paint, "stroke-width": 2, fill: point.kind === "head" ? colour("--panel") : paint }));
