@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from itertools import islice
 from typing import Any
 
 from .meter.cost import MILLION, Price
 
+_LIMIT = 1000  # models: each becomes a label
 _CACHED = ("input_cache_reads", "input_cache_read")
 
 
@@ -26,7 +28,7 @@ class Catalog:
     @classmethod
     def of(cls, doc: Any) -> Catalog:
         """From the parsed answer. What is no list of models is an empty catalog."""
-        rows = list(_rows(doc))
+        rows = list(islice(_rows(doc), _LIMIT))
         priced = (_price(str(row["id"]), row.get("pricing")) for row in rows)
         return cls(tuple(str(row["id"]) for row in rows), tuple(price for price in priced if price is not None))
 
@@ -34,7 +36,7 @@ class Catalog:
 def _rows(doc: Any) -> Iterator[Mapping[str, Any]]:
     data = doc.get("data") if isinstance(doc, Mapping) else doc
     for row in data if isinstance(data, list) else ():
-        if isinstance(row, Mapping) and isinstance(row.get("id"), str):
+        if isinstance(row, Mapping) and isinstance(row.get("id"), str) and row["id"]:
             yield row
 
 

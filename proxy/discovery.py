@@ -8,19 +8,15 @@ taken as configured, and the log says so.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from decimal import Decimal, InvalidOperation
-from typing import Any
 
+from .catalog import Catalog
 from .fetch import fetch
 from .gateway import pool
-from .meter import grammar
+from .meter import Price, grammar
 from .settings import Backend, PriceRow, Settings
 from .upstream import Request, UpstreamFault
 
 _PATIENCE = 5.0
-_LIMIT = 1000
-_PER_MILLION = Decimal(1_000_000)
 
 
 class Unknown(Exception):
@@ -32,45 +28,29 @@ async def discover(settings: Settings) -> tuple[Settings, list[str]]:
     names = [name for name, backend in settings.backends.items() if backend.discover]
     found = await asyncio.gather(*(_ask(settings.backends[name]) for name in names), return_exceptions=True)
     backends, silent = dict(settings.backends), []
-    for name, rows in zip(names, found, strict=True):
-        if isinstance(rows, Unknown):
-            silent.append(f"backends.{name}: {rows}")
-        elif isinstance(rows, BaseException):
-            raise rows
+    for name, catalog in zip(names, found, strict=True):
+        if isinstance(catalog, Unknown):
+            silent.append(f"backends.{name}: {catalog}")
+        elif isinstance(catalog, BaseException):
+            raise catalog
         else:
-            backends[name] = learned(backends[name], rows)
+            backends[name] = learned(backends[name], catalog)
     return settings.model_copy(update={"backends": backends}), silent
 
 
-def learned(backend: Backend, rows: Iterable[Any]) -> Backend:
+def learned(backend: Backend, catalog: Catalog) -> Backend:
     """The backend with the models of its list, and a price for each that has none in the file."""
-    rows = [row for row in rows if isinstance(row, dict) and isinstance(row.get("id"), str) and row["id"]][:_LIMIT]
-    priced = {row.model for row in backend.prices}
-    prices = [price for row in rows if row["id"] not in priced and (price := _price(row["id"], row.get("pricing")))]
-    models = dict.fromkeys((*backend.models, *(row["id"] for row in rows)))
+    own = {row.model for row in backend.prices}
+    prices = [_row(price) for price in catalog.prices if price.model not in own]
+    models = dict.fromkeys((*backend.models, *catalog.models))
     return backend.model_copy(update={"models": tuple(models), "prices": (*backend.prices, *prices)})
 
 
-def _price(model: str, pricing: Any) -> PriceRow | None:
-    """Prices per token, as text, become prices per million."""
-    if not isinstance(pricing, Mapping):
-        return None
-    prompt, output = _amount(pricing.get("prompt")), _amount(pricing.get("completion"))
-    if prompt is None or output is None:
-        return None
-    cached = _amount(pricing.get("input_cache_reads"))
-    return PriceRow(model=model, input=prompt, output=output, cached_input=cached or None)
+def _row(price: Price) -> PriceRow:
+    return PriceRow(model=price.model, input=price.input, output=price.output, cached_input=price.cached_input)
 
 
-def _amount(text: Any) -> Decimal | None:
-    try:
-        amount = Decimal(str(text)) * _PER_MILLION
-    except InvalidOperation:
-        return None
-    return amount.normalize() + 0 if amount.is_finite() and amount >= 0 else None
-
-
-async def _ask(backend: Backend) -> list[Any]:
+async def _ask(backend: Backend) -> Catalog:
     asked = pool(backend)
     headers = [(b"accept", b"application/json"), (b"accept-encoding", b"identity")]
     if backend.secret:
@@ -78,16 +58,15 @@ async def _ask(backend: Backend) -> list[Any]:
     try:
         async with asyncio.timeout(_PATIENCE):
             answer = await fetch(asked, Request(b"GET", backend.origin.target("/v1/models"), headers))
-        doc = grammar.loads(answer.body) if answer.status == 200 else None
+        catalog = Catalog.of(grammar.loads(answer.body)) if answer.status == 200 else Catalog()
     except TimeoutError:
         raise Unknown(f"discover: no list of models within {_PATIENCE:g} s") from None
     except UpstreamFault as fault:
         raise Unknown(f"discover: {fault.message}") from None
     except grammar.Unreadable:
-        doc = None
+        catalog = Catalog()
     finally:
         await asked.close()
-    data = doc.get("data") if isinstance(doc, dict) else None
-    if not isinstance(data, list):
+    if not catalog.models:
         raise Unknown(f"discover: /models answered {answer.status} and no list")
-    return data
+    return catalog

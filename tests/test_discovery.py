@@ -3,6 +3,7 @@
 import json
 from decimal import Decimal
 
+from proxy.catalog import Catalog
 from proxy.discovery import discover, learned
 from proxy.settings import Backend, Settings
 from tests.stage import replies, settings, whole
@@ -26,17 +27,17 @@ def backend(**more: object) -> Backend:
 
 
 def test_listed_models_join_the_configured_ones() -> None:
-    assert learned(backend(models=["own"]), LIST["data"]).models == ("own", "mercury-2.5", "free", "odd")
+    assert learned(backend(models=["own"]), Catalog.of(LIST)).models == ("own", "mercury-2.5", "free", "odd")
 
 
 def test_prices_per_token_become_prices_per_million() -> None:
-    price = learned(backend(), LIST["data"]).book.at("mercury-2.5", 0.0)
+    price = learned(backend(), Catalog.of(LIST)).book.at("mercury-2.5", 0.0)
     assert price is not None
     assert (price.input, price.cached_input, price.output) == (Decimal("0.2"), Decimal("0.02"), Decimal("0.75"))
 
 
 def test_a_price_of_zero_is_a_price_and_nonsense_is_none() -> None:
-    book = learned(backend(), LIST["data"]).book
+    book = learned(backend(), Catalog.of(LIST)).book
     free = book.at("free", 0.0)
     assert free is not None and free.output == 0
     assert book.at("odd", 0.0) is None
@@ -44,7 +45,7 @@ def test_a_price_of_zero_is_a_price_and_nonsense_is_none() -> None:
 
 def test_the_file_has_the_last_word_on_a_price() -> None:
     own = backend(prices=[{"model": "mercury-2.5", "input": "1", "output": "2"}])
-    price = learned(own, LIST["data"]).book.at("mercury-2.5", 0.0)
+    price = learned(own, Catalog.of(LIST)).book.at("mercury-2.5", 0.0)
     assert price is not None and price.output == 2
 
 
