@@ -139,8 +139,9 @@ def test_the_short_way_and_the_long_way_read_the_same(reads: list[bytes], places
     """Each read of its own time; some reads end in the middle of an event."""
     pieces = [piece for read in reads for piece in (cut(read, places) if len(read) % 5 == 0 else [read])]
     timed = [(float(i), piece) for i, piece in enumerate(pieces)]
-    long = measure(timed, replace=asked, plain=Plain(tries=0), cap=16)
-    assert measure(timed, replace=asked, cap=16) == long
+    long = measure(timed, replace=asked, plain=Plain(tries=0), cap=16, hold=0.25)
+    assert measure(timed, replace=asked, cap=16, hold=0.25) == long
+    assert {arrival.hold for arrival in long.arrivals} <= {0.25}
 
 
 class Counting(Plain):

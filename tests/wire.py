@@ -53,12 +53,16 @@ def read(
     coding: str = "",
     end: float = 9.0,
     outcome: str | None = None,
+    hold: float = float("nan"),
     **options: Any,
 ) -> Reading:
-    """The reading of an exchange whose head came at 0, and its reads at their times or at 1, 2, 3 …"""
+    """The reading of an exchange whose head came at 0, and its reads at their times or at 1, 2, 3 …
+
+    `hold`: how long after each read the client's socket had taken it.
+    """
     meter = Meter(**options)
     meter.head(0.0, status, kind, coding)
     for number, item in enumerate(reads, start=1):
         at, data = item if isinstance(item, tuple) else (float(number), item)
-        meter.feed(data, at)
+        meter.feed(data, at, at + hold)
     return meter.finish(end, id="r", started_at=0.0, ended=end, outcome=outcome)
