@@ -32,6 +32,7 @@ from .options import Options, Refused
 from .plan import Ask, prompts
 from .runner import Load, Run, Target
 from .schedule import Closed, Open, Recorded
+from .workers import WorkerDied
 from .workload import Prompt, Question, Workload
 
 
@@ -116,15 +117,22 @@ class Bench:
             if not model:
                 raise Refused("--no-check needs --model: the server is not asked which it has")
             return model
-        client = replace(target, timeouts=Timeouts(connect=10.0, first_output=60.0, idle=60.0, total=60.0)).client(
-            _calm
-        )
+        short = replace(target, timeouts=Timeouts(connect=10.0, first_output=60.0, idle=60.0, total=60.0))
         own = ((b"authorization", b"Bearer " + target.key.encode()),) if target.key else ()
         try:
-            found = await identify(client, target.url, model, (*own, *target.headers))
+            client = short.client(_calm)
         except ValueError as error:
             raise Refused(f"--url: {error}") from None
+        asking = asyncio.ensure_future(identify(client, target.url, model, (*own, *target.headers)))
+        stopped = asyncio.ensure_future(self.stop.wait())
+        try:
+            await asyncio.wait((asking, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                raise Refused("interrupted before anything was loaded")
+            found = asking.result()
         finally:
+            asking.cancel()
+            stopped.cancel()
             await client.close()
         self.warnings += found.warnings
         return found.model
@@ -279,30 +287,30 @@ def start(
     fresh = place is None
     if place is None and options.save:
         place = Folder.create(options.out, options.name or command, datetime.fromtimestamp(now))
-    bench: Bench | None = None
-
-    async def whole() -> None:
-        nonlocal bench
-        bench = Bench(command, options, own, screen=Screen(json=options.json), place=place, now=now)
-        with runner.interruptible() as stop:
-            bench.stop = stop
-            try:
-                verdict = await body(bench)
-            except Refused:
-                if not bench.levels and place is not None and fresh:
-                    place.path.rmdir()  # nothing was measured: leave nothing behind
-                raise
-            except BaseException as problem:
-                bench.interrupted = True
-                bench.finish(f"{type(problem).__name__}; this is what was measured until then")
-                raise
-            bench.finish(verdict)
-
+    bench = Bench(command, options, own, screen=Screen(json=options.json), place=place, now=now)
     import uvloop
 
-    uvloop.run(whole())
-    assert bench is not None
+    try:
+        uvloop.run(_run(bench, body))
+    except Refused:
+        if bench.told is None and place is not None and fresh:
+            place.path.rmdir()  # nothing was measured: leave nothing behind
+        raise
     return bench
+
+
+async def _run(bench: Bench, body: Callable[[Bench], Coroutine[Any, Any, str]]) -> None:
+    with runner.interruptible() as bench.stop:
+        try:
+            verdict = await body(bench)
+        except BaseException as problem:
+            bench.interrupted = True
+            if bench.levels:
+                bench.finish(f"{type(problem).__name__}; this is what was measured until then")
+            if isinstance(problem, WorkerDied):
+                raise Refused(f"{problem}; its readings are lost, the others' are written") from None
+            raise
+        bench.finish(verdict)
 
 
 def say(bench: Bench, *, single: bool = False) -> None:
