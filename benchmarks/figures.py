@@ -10,6 +10,7 @@ from cases import Case, Sample
 
 from loadgen.analysis.quantile import percentile
 
+_BUSY = 0.9  # of a core
 Samples = dict[str, list[Sample]]  # contestant -> one for each round
 
 
@@ -54,6 +55,7 @@ def section(case: Case, samples: Samples) -> Section:
             _row("cores used by the backend", samples, lambda s: s.cores["backend"]),
             _row("cores used by the client", samples, lambda s: s.cores["client"]),
             _row("machine idle, %", samples, lambda s: 100 * s.cores["idle"], 0),
+            Row("bound by", {name: _bound(runs) for name, runs in samples.items() if runs}),
         ]
         if case.unit == "event":
             rows.append(_row("events in one read of the client", samples, lambda s: s.chunk, 1))
@@ -64,6 +66,14 @@ def section(case: Case, samples: Samples) -> Section:
     if any(sample.failed for runs in samples.values() for sample in runs):
         rows.append(Row("failed", {name: str(sum(sum(s.failed.values()) for s in samples[name])) for name in samples}))
     return Section(case.name, rows)
+
+
+def _bound(runs: Sequence[Sample]) -> str:
+    """Who was busy all the time; where nobody was, the cores had no time left for all together."""
+    for who, name in (("busiest", "the proxy"), ("backend", "the backend"), ("client", "the client")):
+        if median(sample.cores[who] for sample in runs) >= _BUSY:
+            return name
+    return "all cores" if median(sample.cores["idle"] for sample in runs) <= 1 - _BUSY else "waiting"
 
 
 def _latency(word: str, samples: Samples, of: Callable[[Sample], list[float]]) -> list[Row]:
