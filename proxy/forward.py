@@ -15,7 +15,6 @@ import asyncio
 import logging
 
 from aiohttp import web
-from aiohttp.abc import AbstractStreamWriter
 
 from . import delivery, errors, filters, routes
 from .delivery import Socket
@@ -41,7 +40,7 @@ class Forward(Exchange):
         super().__init__(gate, Ticket(gate, request))
         self.mirrors = mirrors
         self.request = request
-        self._writer: AbstractStreamWriter | None = None
+        self._socket: Socket | None = None  # once the answer is the client's
         self._draining: asyncio.Task[None] | None = None
 
     async def run(self) -> web.StreamResponse:
@@ -61,14 +60,14 @@ class Forward(Exchange):
         except Exception:
             log.exception("request %s failed", self.id)
             self.outcome = "internal"
-            if self._writer is not None and self.request.transport is not None:
+            if self._socket is not None and self.request.transport is not None:
                 self.request.transport.abort()
             return self._say(errors.internal(self.id))
         finally:
             if self._draining is not None:
                 self._draining.cancel()
             self.finish()
-            self._writer = None
+            self._socket = None
 
     async def _conduct(self, plan: Plan) -> Relay:
         """The legs in order, until one has an answer for the client."""
@@ -93,40 +92,35 @@ class Forward(Exchange):
             return self._say(errors.of_fault(relay.fault.outcome, relay.fault.code, relay.fault.message))
         changes = self._filters(relay)
         if relay.end.done() and relay.fault is None and not delivery.is_bodiless(self.request, relay):
-            return await self._deliver_whole(relay, changes)
+            return self._deliver_whole(relay, changes)
         return await self._deliver(relay, changes)
 
-    async def _deliver_whole(self, relay: Relay, changes: list[Filter]) -> web.StreamResponse:
+    def _deliver_whole(self, relay: Relay, changes: list[Filter]) -> web.StreamResponse:
         """An answer that is here already: one write."""
-        response = web.Response(status=relay.status, body=relay.whole(changes))
-        response.headers.popall("Content-Length", None)
-        response.headers.popall("Content-Type", None)
-        delivery.fill(response, self.request, relay, self._own_headers(), changes)
-        self._writer = await response.prepare(self.request)
+        body = relay.whole(changes)
+        socket = self._socket = self._client(relay, changes, len(body))
         self.mirrors.start(self.gate, self.ticket)
-        await response.write_eof()
+        sent = socket.end(body)
         self.done = self.gate.clock()
-        return response
+        return sent
 
     async def _deliver(self, relay: Relay, changes: list[Filter]) -> web.StreamResponse:
-        """An answer that is still coming: each read at once."""
-        response = web.StreamResponse(status=relay.status)
-        if not delivery.fill(response, self.request, relay, self._own_headers(), changes):
-            delivery.frame(response, self.request)
-        self._writer = await response.prepare(self.request)
-        socket = delivery.socket(self.request, response)
+        """An answer that is still coming: each read at once, the first with the head."""
+        socket = self._socket = self._client(relay, changes)
         relay.open(socket, self._choke, changes)
+        socket.start()
         self.mirrors.start(self.gate, self.ticket)
         self.forget()  # a long prompt need not be kept as long as its answer streams
         await relay.end
         if relay.fault is not None:
             self._break(relay, socket)
-            return response
-        if rest := relay.rest():
-            socket.write(rest)
-        await response.write_eof()
+            return delivery.LAST
+        sent = socket.end(relay.rest())
         self.done = self.gate.clock()
-        return response
+        return sent
+
+    def _client(self, relay: Relay, changes: list[Filter], length: int | None = None) -> Socket:
+        return delivery.socket(self.request, relay, self._own_headers(), changes, self.gate.wall(), length)
 
     def _filters(self, relay: Relay) -> list[Filter]:
         """What has to be changed in this answer. One that we can't read passes as it is."""
@@ -162,9 +156,8 @@ class Forward(Exchange):
             self._draining = self.gate.loop.create_task(self._drain(self.relay.call))
 
     async def _drain(self, call: Call) -> None:
-        assert self._writer is not None
         try:
-            await self._writer.drain()
+            await self.request.writer.drain()
         except ConnectionError:
             pass  # the client left; the cancellation of the handler is on its way
         finally:

@@ -43,9 +43,14 @@ def to_backend(headers: Iterable[Header], key: str | None, passthrough: bool) ->
     return kept
 
 
+def crossing(headers: Iterable[Header]) -> list[Header]:
+    """The response headers that a client gets, as they came. Content-Length is among them where there was one."""
+    return _without(headers, _HOP)
+
+
 def to_client(headers: Iterable[Header]) -> list[tuple[str, str]]:
-    """The response headers that a client gets. Content-Length is among them where the backend sent one."""
-    return [(_text(name), _text(value)) for name, value in _without(headers, _HOP)]
+    """The same as text."""
+    return [(_text(name), _text(value)) for name, value in crossing(headers)]
 
 
 def _without(headers: Iterable[Header], barred: frozenset[bytes]) -> list[Header]:
