@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 SOURCE: Json = {"type": "prometheus", "uid": "${datasource}"}
 TAG = "manometer"
-DIFFUSION, AUTOREGRESSIVE = "#E69F00", "#0072B2"  # Okabe and Ito's orange and blue: told apart by everyone
+DIFFUSION, AUTOREGRESSIVE = "#0072B2", "#E69F00"  # as on the live page: told apart by everyone (Okabe and Ito)
 GRID = 24
 NO_TRAFFIC = "No traffic"
 
