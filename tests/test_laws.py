@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
 from itertools import pairwise
@@ -109,6 +110,15 @@ def test_slicing_changes_nothing_but_the_grouping(stream: bytes, places: list[in
     assert sliced == whole
     single = [(1.0, stream[i : i + 1]) for i in range(len(stream))]
     assert apart_from_cutting(measure(single, kind, **options)) == whole
+
+
+@given(stream=STREAMS, places=st.lists(st.integers(0, 5000), max_size=8), level=st.sampled_from([0, 9]))
+def test_slicing_changes_nothing_under_compression_either(stream: bytes, places: list[int], level: int) -> None:
+    packed = gzip.compress(stream, level)
+    plain = apart_from_cutting(measure([(1.0, stream)]))
+    assert apart_from_cutting(measure([(1.0, read) for read in cut(packed, places)], coding="gzip")) == plain
+    single = [(1.0, packed[i : i + 1]) for i in range(len(packed))]
+    assert apart_from_cutting(measure(single, coding="gzip")) == plain
 
 
 @given(stream=STREAMS, more=STREAMS, places=st.lists(st.integers(0, 5000), max_size=4))
