@@ -83,7 +83,7 @@ def make_admin(
             web.get("/api/requests", admin.requests),
             web.get("/api/requests/{id}", admin.request),
             web.get("/api/summary", admin.summary),
-            web.get("/api/events", admin.events),
+            web.get("/api/events", admin.events, allow_head=False),
             web.get("/", admin.page),
             web.get("/requests/{id}", admin.request_page),
             web.get("/page/{name}", admin.file),

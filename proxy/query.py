@@ -11,6 +11,7 @@ from .window import NOT_FAILED
 
 SORTS: dict[str, Callable[[Reading], Any]] = {
     "started_at": lambda r: r.started_at,
+    "ended_at": lambda r: r.started_at + r.done,
     "ttft": lambda r: r.ttft,
     "silence": lambda r: r.silence,
     "e2e": lambda r: r.e2e,

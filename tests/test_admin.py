@@ -150,7 +150,7 @@ async def test_pages_join_without_gap_or_overlap(admin, ring):
         ("limit=1e3", "limit: must be a whole number from 1 to 1000"),
         ("limit=٣", "limit: must be a whole number from 1 to 1000"),
         ("backend=gpt", "backend: must be one of mercury, ar, none"),
-        ("sort=beauty", "sort: must be one of started_at, ttft,"),
+        ("sort=beauty", "sort: must be one of started_at, ended_at,"),
         ("order=up", "order: must be one of asc, desc"),
         ("outcome=bad", "outcome: must be one of ok, client_gone,"),
         ("before=gone", "before: no request with this id is kept"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 
 import orjson
 import pytest
@@ -139,6 +140,32 @@ async def test_what_happens_shows_without_reloading(page, ring):
     await tab.until("document.querySelector('#totals').innerText.includes('1 ended')")
     assert (await row(tab, 0))[4].split() == ["0.500", "n=1"]
     await tab.until("document.querySelectorAll('#requests tbody tr').length === 1")
+
+
+async def test_it_says_how_old_it_is(page):
+    tab = await page()
+    (age,) = await tab.texts("#age")
+    assert re.fullmatch(r"last event \d\.\d s ago", age)
+
+
+async def test_a_p95_of_few_is_set_apart(page, ring):
+    for i in range(19):
+        ring.finished(reading(f"m{i}", started_at=NOW - 30))
+    tab = await page()
+    assert await tab.texts("#backends td.pale") == ["0.500 n=19", "– n=0"]
+    ring.finished(reading("m19", started_at=NOW - 30))
+    await tab.until("document.querySelectorAll('#backends td.pale').length === 1")
+
+
+async def test_the_charts_change_with_the_theme(page, ring):
+    some(ring)
+    tab = await page(charts=True)
+    colours = []
+    for dark, colour in ((False, "#0072b2"), (True, "#56b4e9")):
+        await tab.theme(dark)
+        await tab.until(f"document.querySelector('#ttft .plot > div').data[0].marker.color === '{colour}'")
+        colours.append(await tab.ask("getComputedStyle(document.querySelector('.mark.diffusion')).fill"))
+    assert colours == ["rgb(0, 114, 178)", "rgb(86, 180, 233)"]
 
 
 async def test_the_window_can_be_widened(page, ring):
@@ -317,7 +344,8 @@ async def test_without_plotly_the_charts_are_plain_and_say_what_is_missing(page,
 
 
 async def test_a_thousand_requests_a_second_do_not_freeze_it(page, ring):
-    tab = await page()
+    ring.finished(reading("first", started_at=NOW - 40))
+    tab = await page(charts=True)
     frames = asyncio.create_task(tab.ask(FRAMES))
     for tick in range(300):
         for i in range(10):
@@ -325,7 +353,7 @@ async def test_a_thousand_requests_a_second_do_not_freeze_it(page, ring):
             ring.finished(make(f"{tick:03}{i}", started_at=NOW - 30 + tick / 10))
         await asyncio.sleep(0.01)
     assert await frames > 10
-    await tab.until("document.querySelector('#totals').innerText.includes('3,000 ended')")
+    await tab.until("document.querySelector('#totals').innerText.includes('3,001 ended')")
     assert await tab.ask("document.querySelectorAll('*').length") < 2500
     assert await tab.ask("document.querySelectorAll('#requests tbody tr').length") == 24
 

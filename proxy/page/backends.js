@@ -4,6 +4,7 @@ import { look, mark } from "./decoding.js";
 import { NONE, age, count, money, number, percent } from "./format.js";
 import { keyed, node, write } from "./node.js";
 
+const FEW = 20; // below, a p95 is hardly more than the largest
 const n = (spread) => `n=${count(spread.n)}`;
 const costs = (row, what) => row.costs.map((cost) => [money(cost[what]), cost.currency]);
 const onlyUnit = (rows) => new Set(rows.flatMap((row) => row.costs.map((cost) => cost.currency)));
@@ -15,7 +16,7 @@ const COLUMNS = [
   { title: "Requests", unit: "per s", value: (row) => number(row.rate) },
   { title: "Errors", unit: "%", value: (row) => percent(row.error_share), note: (row) => (row.errors ? `${count(row.errors)} of ${count(row.n)}` : ""), bad: (row) => row.errors > 0 },
   { title: "TTFT p50", unit: "s", value: (row) => number(row.ttft.p50), note: (row) => n(row.ttft) },
-  { title: "TTFT p95", unit: "s", value: (row) => number(row.ttft.p95), note: (row) => n(row.ttft) },
+  { title: "TTFT p95", unit: "s", value: (row) => number(row.ttft.p95), note: (row) => n(row.ttft), pale: (row) => row.ttft.n < FEW },
   { title: "Silence", unit: "% of time", value: (row) => percent(row.silence_share) },
   { title: "Output, all", unit: "tokens/s", value: (row) => number(row.throughput), note: (row) => (row.usage_unknown ? `${count(row.usage_unknown)} unknown` : "") },
   { title: "Per request", unit: "tokens/s, p50", value: (row) => number(row.e2e_rate.p50), note: (row) => n(row.e2e_rate) },
@@ -55,5 +56,6 @@ function update(element, row, single, units) {
     write(cell.lastElementChild, column.note?.(row) ?? "");
     cell.dataset.unit = units[i];
     cell.classList.toggle("bad", column.bad?.(row) ?? false);
+    cell.classList.toggle("pale", column.pale?.(row) ?? false);
   });
 }

@@ -8,7 +8,7 @@ const FIRST = 24;
 const STEP = 88;
 const MOST = 200;
 const COLUMNS = [
-  { title: "Ended", sort: "started_at", text: (r) => time(r.started_at + r.e2e), link: true },
+  { title: "Ended", sort: "ended_at", text: (r) => time(r.started_at + r.e2e), link: true },
   { title: "Backend", text: (r) => r.backend ?? NOBODY, mark: true },
   { title: "Model", text: (r) => r.asked_model ?? r.model ?? "", wide: true },
   { title: "Outcome", text: (r) => r.outcome.replaceAll("_", " "), note: (r) => [r.status >= 400 && r.status, r.mirror && "shadow"].filter(Boolean).join(" ") },
@@ -85,7 +85,7 @@ export class Requests {
     const cost = COLUMNS.findIndex((column) => column.money);
     write(this.#table.tHead.rows[0].cells[cost].querySelector("small"), currencies.length > 1 ? "" : currencies[0] ?? "");
     [...this.#table.tHead.rows[0].cells].forEach((cell, i) => {
-      const sorted = COLUMNS[i].sort !== undefined && (this.#sort ?? "started_at") === COLUMNS[i].sort;
+      const sorted = COLUMNS[i].sort !== undefined && (this.#sort ?? "ended_at") === COLUMNS[i].sort;
       if (sorted) cell.setAttribute("aria-sort", this.#order === "asc" ? "ascending" : "descending");
       else cell.removeAttribute("aria-sort");
     });
@@ -99,9 +99,9 @@ export class Requests {
   }
 
   #by(name) {
-    const same = (this.#sort ?? "started_at") === name;
+    const same = (this.#sort ?? "ended_at") === name;
     this.#order = same && this.#order === "desc" ? "asc" : "desc";
-    this.#sort = name === "started_at" && this.#order === "desc" ? null : name;
+    this.#sort = name === "ended_at" && this.#order === "desc" ? null : name;
     this.refresh();
   }
 }
