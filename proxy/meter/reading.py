@@ -396,6 +396,7 @@ class Reading:
             "token_events": int(sum(self.arrivals.column("events"))),
             "data_events": self.data_events,
             "parse_errors": self.parse_errors,
+            "stall_threshold": self.stall_threshold,
             "stall_count": len(stalls),
             "stall_time": sum(stalls),
             "largest_burst": max(bursts) if bursts else None,
