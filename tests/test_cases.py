@@ -83,8 +83,8 @@ OURS: dict[str, dict[str, Any]] = {
     "021": {"completion_tokens": None},
     "022": {"ttft_ms": {"about": 300, "tol": 80}},
     "023": {"itl_ms": NOT_KEPT, "last_output_ms": 210},
-    "074": {"error_type": "upstream_error"},
-    "075": {"error_type": "upstream_error"},
+    "074": {"error_type": "upstream_error", "error_code": "upstream_cut"},
+    "075": {"error_type": "upstream_error", "error_code": "upstream_disconnected"},
     "112": {"outcome": ["client_gone"] * 5},
     "115": {"outcome": ["ok"] * 20},
     "132": {"outcome": ["ok", "ok", "backend_error"] * 3 + ["ok"]},
@@ -266,6 +266,7 @@ def test_the_fault_is_met(manometer: Manometer, path: Path) -> None:
         assert not [reading for reading in readings if reading["api"] in MEASURED]
         return
     record = case["expect"]["record"] | OURS.get(path.stem[:3], {})
+    assert not any(reading["fault"] for reading in readings if reading["outcome"] in ("ok", "client_gone"))
     if isinstance(record["outcome"], list):
         assert [reading["outcome"] for reading in readings] == record.pop("outcome")
     played = Played(case, result, readings[0])
