@@ -32,8 +32,9 @@ class _Collect:
 
     def on_chunk(self, at: float, data: bytes) -> None:
         self._size += len(data)
-        if self._size <= LIMIT:
-            self._chunks.append(data)
+        self._chunks.append(data)
+        if self._size > LIMIT:
+            self.on_fault(at, UpstreamFault("backend_error", "too_long", f"its answer is longer than {LIMIT} bytes"))
 
     def on_end(self, at: float) -> None:
         self.answer.body = b"".join(self._chunks)
@@ -53,7 +54,6 @@ async def fetch(pool: Pool, request: Request) -> Answer:
     try:
         await sink.done
     finally:
-        if not sink.done.done() or sink.done.cancelled():
-            call.abort()
+        call.abort()  # of one that has ended: nothing
     sink.answer.seconds -= call.sent
     return sink.answer

@@ -47,7 +47,11 @@ def merge(table: routes.Table, lists: Mapping[str, list[Any]]) -> dict[str, Any]
     """One list: the routes, what backends are configured to serve, and what they list themselves; a name once."""
     rows: dict[str, Any] = {name: _row(name, "manometer") for name in table.routes}
     for name, row in table.backends.items():
-        theirs = {model["id"]: model for model in lists.get(name, ()) if isinstance(model, dict) and "id" in model}
+        theirs = {
+            model["id"]: model
+            for model in lists.get(name, ())
+            if isinstance(model, dict) and isinstance(model.get("id"), str)
+        }
         for public in (*row.aliases, *row.models):
             known = theirs.get(row.aliases.get(public, public), {})
             rows.setdefault(public, {**known, **_row(public, name)})
