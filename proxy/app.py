@@ -24,13 +24,15 @@ class Runner(web.ServerRunner):
         server = web.Server(
             self._handle, handler_cancellation=True, access_log=None, keepalive_timeout=75.0, auto_decompress=False
         )
-        super().__init__(server, shutdown_timeout=gate.settings.listen.drain)
+        self._drain = gate.settings.listen.drain
+        super().__init__(server, shutdown_timeout=self._drain)
 
     async def setup(self) -> None:
         self._gate.start()
         await super().setup()
 
     async def cleanup(self) -> None:
+        self._gate.deadline = self._gate.clock() + self._drain
         await super().cleanup()
         await self._mirrors.stop()
         await self._gate.stop()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import math
 import os
 import random
 import time
@@ -38,6 +39,7 @@ class Gateway:
     pools: dict[str, Pool] = field(default_factory=dict)
     resting: dict[str, float] = field(default_factory=dict)  # backend -> until when it asked to be left alone
     draining: bool = False
+    deadline: float = math.inf  # whatever still runs then is cut
     pulse: Pulse = field(init=False)
     loop: asyncio.AbstractEventLoop = field(init=False)
     _keys: dict[bytes, str] = field(default_factory=dict, repr=False)

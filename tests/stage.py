@@ -307,7 +307,11 @@ class Client:
         sock.setblocking(False)
         if self._buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._buffer)
-        await asyncio.get_running_loop().sock_connect(sock, (HOST, self._port))
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, (HOST, self._port))
+        except BaseException:
+            sock.close()
+            raise
         self.reader, self.writer = await asyncio.open_connection(sock=sock, limit=self._buffer or 65536)
         return self
 
