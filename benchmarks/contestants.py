@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from urllib.error import URLError
@@ -38,13 +38,11 @@ class Contestant:
     port: int
     admin: int | None = None  # manometer's other side
     running: subprocess.Popen[bytes] | None = None
-    pids: list[int] = field(default_factory=list)
 
-    def cpu(self) -> float:
-        return process.cpus(self.pids)
-
-    def memory(self) -> int:
-        return sum(map(process.resident, self.pids))
+    @property
+    def pids(self) -> list[int]:
+        """Its processes as they are now: the one that was started, then its children."""
+        return process.tree(self.running.pid) if self.running is not None else []
 
     def stop(self) -> None:
         if self.running is None:
@@ -149,7 +147,6 @@ def _start(
             started.stop()
             raise NotThere(f"did not start: {_last_line(log)}")
         time.sleep(0.05)
-    started.pids = process.tree(running.pid)
     return started
 
 

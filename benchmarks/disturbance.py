@@ -89,9 +89,10 @@ def collections(backend: Contestant, folder: Path, rounds: int, seconds: float) 
                 told[name].append(said)
                 cpu[name].append(sample.cpu * 1e6)
     finally:
+        forwarders = {name: contestant.pids[1:] for name, contestant in running.items()}
         for contestant in running.values():
             contestant.stop()
-    pauses = {name: _pauses(watch, name, contestant) for name, contestant in running.items()}
+    pauses = {name: _pauses(watch, name, pids) for name, pids in forwarders.items()}
     rows = [
         Row("collections in all rounds", {name: f"{len(found):,}" for name, found in pauses.items()}),
         Row("  the longest, ms", {name: f"{max(found, default=0.0) * 1e3:.1f}" for name, found in pauses.items()}),
@@ -116,10 +117,10 @@ def _watched(name: str, backend: int, folder: Path, watch: Path) -> Contestant:
     return contestants.manometer(backend, folder, name=name, extra=extra)
 
 
-def _pauses(watch: Path, name: str, contestant: Contestant) -> list[float]:
-    """Of the forwarders: seconds that each collection took."""
+def _pauses(watch: Path, name: str, pids: list[int]) -> list[float]:
+    """Seconds that each collection took."""
     pauses: list[float] = []
-    for pid in contestant.pids[1:]:
+    for pid in pids:
         file = watch / f"{name}.{pid}.json"
         if file.is_file():
             pauses += [seconds for _, seconds in json.loads(file.read_text())]
