@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 SOURCE: Json = {"type": "prometheus", "uid": "${datasource}"}
 TAG = "manometer"
-DIFFUSION, AUTOREGRESSIVE = "#0072B2", "#E69F00"  # as on the live page: told apart by everyone (Okabe and Ito)
+DIFFUSION, AUTOREGRESSIVE = "#E69F00", "#0072B2"  # as on the live page: told apart by everyone (Okabe and Ito)
 GRID = 24
 NO_TRAFFIC = "No traffic"
 

@@ -161,7 +161,7 @@ async def test_the_charts_change_with_the_theme(page, ring):
     some(ring)
     tab = await page(charts=True)
     colours = []
-    for dark, colour in ((False, "#0072b2"), (True, "#56b4e9")):
+    for dark, colour in ((False, "#c25500"), (True, "#e69f00")):
         await tab.theme(dark)
         await tab.until(f"document.querySelector('#ttft .plot > div').data[0].marker.color === '{colour}'")
         colours.append(await tab.ask("getComputedStyle(document.querySelector('.mark.diffusion')).fill"))
