@@ -107,7 +107,9 @@ def verdict(model: str, knee: Mapping[str, Any], levels: Sequence[Mapping[str, A
     first = enough["ttft"]["p95"]
     told = f"{model}: up to {knee['best']:,.0f} tokens/s; {knee['enough']} at once are enough for 95 % of it"
     told += f" (first token {first * 1000:,.0f} ms at P95)" if first is not None else ""
-    if not knee["resolved"]:
+    if len({level["concurrency"] for level in levels}) == 1:
+        told += "; one level is no ladder"
+    elif not knee["resolved"]:
         told += "; throughput still rises there: the knee lies beyond"
     elif knee["peak"] is not None:
         told += f"; the fitted law peaks at {knee['peak']:,.0f}"

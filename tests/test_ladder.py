@@ -45,7 +45,7 @@ def test_repeats_give_a_mean_with_its_interval():
 
 
 def test_the_verdict_says_when_the_knee_was_not_reached():
-    levels = [{"concurrency": 8, "ttft": {"p95": 0.4}}]
+    levels = [{"concurrency": n, "ttft": {"p95": 0.05 * n}} for n in (4, 8)]
     told = verdict("m", {"best": 3000.0, "enough": 8, "resolved": False, "peak": 90.0}, levels)
     assert told == (
         "m: up to 3,000 tokens/s; 8 at once are enough for 95 % of it (first token 400 ms at P95); "
