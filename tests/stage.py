@@ -119,6 +119,7 @@ class Peer(asyncio.Protocol):
         self._parser.feed_data(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
         self.gone_at = asyncio.get_running_loop().time()
         self.gone.set()
 
