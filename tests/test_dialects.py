@@ -688,6 +688,30 @@ def test_what_is_told_fits_a_header(dialect: str, body: dict[str, Any]) -> None:
         assert line.isascii() and line.isprintable() and ";" not in line and len(line) < 120
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = sorted(
+    {name for row in BUILT_IN.values() for members in row.standard.values() for name in members} | {"options"}
+)
+ODD = st.dictionaries(
+    st.sampled_from(NAMES), JSON | st.lists(st.dictionaries(st.sampled_from(["role", "content"]), JSON))
+)
+
+
+@given(
+    st.sampled_from(list(BUILT_IN)), st.sampled_from(["chat", "fim", "edit", "completions", "other"]), ODD, CANONICAL
+)
+def test_no_body_is_too_odd_to_be_translated(
+    dialect: str, api: str, body: dict[str, Any], canonical: dict[str, Any]
+) -> None:
+    body.pop("num_denoising_steps", None)  # refused when it is no number
+    read_body = Body.read(json.dumps(body | {"diffusion": canonical}).encode())
+    json.loads(translate(read(read_body), read_body, api, BUILT_IN[dialect]).apply(read_body))
+
+
 @given(CHAT)
 def test_an_open_dialect_leaves_a_request_without_parameters_byte_for_byte(body: dict[str, Any]) -> None:
     for name in ("diffusion", "num_denoising_steps", "parallel_tokens"):

@@ -72,10 +72,8 @@ def _difference(row: Field, value: Any, held: Any) -> str:
 def translate_messages(draft: Draft, rule: Messages | None) -> None:
     """The messages, made anew only when one of them has to change."""
     messages = draft.body.get("messages")
-    if rule is None or not isinstance(messages, list):
+    if rule is None or not isinstance(messages, list) or all(map(rule.takes, messages)):
         return
     told: dict[str, None] = {}
-    changed = [rule.remade(message, told) if isinstance(message, dict) else message for message in messages]
-    if changed != messages:
-        draft.set["messages",] = changed
-        draft.translated += (f"messages ({what})" for what in told)
+    draft.set["messages",] = [message if rule.takes(message) else rule.remade(message, told) for message in messages]
+    draft.translated += (f"messages ({what})" for what in told)

@@ -69,7 +69,7 @@ def place(
             if value is not None:
                 placed[target] = Placed(value, f"{name}={wanted[name]}")
                 homeless.remove(name)
-    if dialect.even and shape.block and shape.length:
+    if dialect.even and shape.block and shape.length and fields.keys() >= {"steps", "block", "length"}:
         placed |= _evened(placed, fields, shape, dialect)
     return placed, homeless
 

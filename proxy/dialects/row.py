@@ -66,6 +66,17 @@ class Messages:
     roles: Mapping[str, str] = field(default_factory=dict)  # another's role -> this one's
     text_only: bool = False  # content is a string, never a list of parts or null
 
+    def takes(self, message: Any) -> bool:
+        """Whether a message can stay as it is."""
+        if not isinstance(message, dict):
+            return True
+        if self.members and not all(key in self.members for key in message):
+            return False
+        role = message.get("role")
+        if isinstance(role, str) and role in self.roles:
+            return False
+        return not self.text_only or isinstance(message.get("content"), str)
+
     def remade(self, message: Mapping[str, Any], told: dict[str, None]) -> Mapping[str, Any]:
         """One message as the backend takes it; `told` collects what was done to it."""
         changed = {key: value for key, value in message.items() if not self.members or key in self.members}

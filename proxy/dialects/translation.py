@@ -53,7 +53,8 @@ def translate(
     draft = Draft(body, remove=list(parameters.members), dropped=[f"{n} (another value)" for n in parameters.overruled])
     fields = _fields(dialect, api)
     append = _view(draft, parameters, fields, dialect)
-    _diffusion(draft, parameters, fields, dialect)
+    if parameters.values or dialect.even:  # an uneven division may also be said in the backend's own words
+        _diffusion(draft, parameters, fields, dialect)
     translate_members(draft, dialect, api)
     translate_messages(draft, dialect.messages.get(api))
     for key, value in parameters.extra.items():
@@ -124,13 +125,19 @@ def _out_of_range(row: Field, value: Any) -> str:
 
 
 def _shape(draft: Draft, wanted: Mapping[str, Any], fields: Fields, dialect: Dialect) -> Shape:
-    """The answer's size, from the first that says it: the parameter, the backend's own word, OpenAI's, the default."""
-    said = [("length", wanted.get("length"))]
-    said += [(fields[name].spelled, draft.said(fields[name].path)) for name in ("length",) if name in fields]
+    """The answer's size as the backend will see it, from the first that says it.
+
+    That is the parameter if it has a field, then the backend's own word, OpenAI's, and the backend's default.
+    """
+    said: list[tuple[str, Any]] = []
+    if row := fields.get("length"):
+        said += [("length", wanted.get("length")), (row.spelled, draft.said(row.path))]
     said += [(name, draft.body.get(name)) for name in LENGTHS]
     source, length = next((pair for pair in said if _whole(pair[1])), ("default", dialect.length))
-    native = draft.said(fields["block"].path) if "block" in fields else None
-    block = wanted.get("block") or (native if _whole(native) else dialect.block)
+    block = dialect.block
+    if row := fields.get("block"):
+        native = draft.said(row.path)
+        block = wanted.get("block") or (native if _whole(native) else block)
     return Shape(length, block, source)
 
 
