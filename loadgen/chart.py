@@ -15,7 +15,7 @@ from typing import Any
 WIDTH, HEIGHT = 640, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 40, 44
 _ROW = 40  # height of a strip
-PALETTE = ("#1769aa", "#d1571b", "#2c8a57", "#8a3fa8", "#a8871b", "#b3304f", "#3f6fae", "#6b6b6b")
+PALETTE = ("#2b7fc9", "#d9652b", "#359a63", "#9b5cc0", "#b5942b", "#c84a70", "#5f8fb8", "#7d8791")
 _STANDALONE = """<style>
 .chart{--ink:#1d2733;--soft:#5d6b7a;--line:#d5dbe2;--paper:#ffffff}
 @media (prefers-color-scheme:dark){.chart{--ink:#e6edf3;--soft:#98a5b3;--line:#303a46;--paper:#12181f}}
