@@ -2,6 +2,9 @@
 
 from decimal import Decimal
 
+import pytest
+
+from proxy.mirror import Sink
 from proxy.settings import Settings
 from tests.stage import HOST, Client, Peer, Stage, chat, events, piece, post, replies, whole
 
@@ -102,3 +105,20 @@ async def test_a_copy_that_its_backend_would_not_take_is_refused_and_the_client_
     await running.records.reading(1)
     assert {r.backend: r.outcome for r in running.records.readings} == {"main": "ok", "shadow": "refused"}
     assert shadow.asked == []
+
+
+def test_copies_are_read_no_faster_than_models_write() -> None:
+    now = 0.0
+    sink = Sink(lambda: now)
+    sink.write(b"x" * (512 << 10))  # may come at once
+    assert not sink.choked
+    sink.write(b"x" * (2 << 20))
+    assert sink.choked and sink.pause == pytest.approx(1.0)
+    now = 1.0
+    sink.write(b"")
+    assert not sink.choked
+    now = 100.0  # what was not used is not saved up
+    sink.write(b"x" * (512 << 10))
+    assert not sink.choked
+    sink.write(b"x")
+    assert sink.choked
