@@ -98,6 +98,12 @@ def test_a_client_that_was_late_itself_makes_the_level_invalid():
     assert "the client was the bottleneck: its event loop was 40 ms late at P99" in found.warnings
 
 
+def test_lateness_that_is_small_beside_the_first_token_does_no_harm():
+    late = Health(loop_lag=0.040)
+    assert level(loop(100, ttft=1.0), backend="b", health=late).valid
+    assert not level(loop(100, ttft=0.7), backend="b", health=late).valid
+
+
 def test_a_client_that_used_up_its_core_makes_the_level_invalid():
     assert not level(loop(100), backend="b", health=Health(loop_lag=0.001, cpu=0.97)).valid
     assert level(loop(100), backend="b", health=Health(loop_lag=0.001, cpu=0.5)).valid

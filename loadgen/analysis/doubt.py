@@ -24,11 +24,14 @@ class Health:
     loop_lag: float | None = None  # P99 of its event loop's delay, seconds
     cpu: float | None = None  # its busiest process's share of one core
     LAG_LIMIT: ClassVar[float] = 0.025
+    LAG_SHARE: ClassVar[float] = 0.05  # of the typical first token: a late reading of a slow server is still a reading
     CPU_LIMIT: ClassVar[float] = 0.9
 
-    def faults(self) -> list[str]:
+    def faults(self, typical: float | None = None) -> list[str]:
+        """Why the client can't be trusted. `typical`: the median time to first token, seconds."""
         found = []
-        if self.loop_lag is not None and self.loop_lag > self.LAG_LIMIT:
+        limit = max(self.LAG_LIMIT, self.LAG_SHARE * (typical or 0.0))
+        if self.loop_lag is not None and self.loop_lag > limit:
             found.append(f"the client was the bottleneck: its event loop was {self.loop_lag * 1000:.0f} ms late at P99")
         if self.cpu is not None and self.cpu > self.CPU_LIMIT:
             found.append(f"the client was the bottleneck: it used {self.cpu:.0%} of a core; try --processes")

@@ -111,13 +111,14 @@ def level(
     good = [r for r in ok if meets(r, terms.slos)]
     costs = [r.cost for r in ok if r.cost is not None]
     tokens = sum(span.size(r) for r in ok)
-    faults = [*health.faults(), *late(readings)]
+    metrics = {name: percentiles(metric.of(r) for r in ok) for name, metric in METRICS.items()}
+    faults = [*health.faults(metrics["ttft"].p50), *late(readings)]
     return Level(
         backend=backend,
         concurrency=concurrency,
         rate=rate,
         outcomes=dict(Counter(r.outcome for r in readings)),
-        metrics={name: percentiles(metric.of(r) for r in ok) for name, metric in METRICS.items()},
+        metrics=metrics,
         adjusted={name: percentiles((METRICS[name].of(r) for r in ok), len(failed)) for name in LATENCIES},
         wall=wall,
         throughput=throughput,
