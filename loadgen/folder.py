@@ -56,7 +56,7 @@ class Folder:
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         with (self.path / "readings.jsonl").open("ab") as file:
             for row in rows:
-                file.write(orjson.dumps(row) + b"\n")
+                file.write(orjson.dumps(row) + b"\n")  # which writes null for what JSON lacks
 
     def write(self, document: Mapping[str, Any]) -> None:
         """summary.json and summary.csv."""
@@ -103,8 +103,7 @@ def row(reading: Reading, **facts: Any) -> dict[str, Any]:
         "at": [round(at, 6) for at in reading.arrivals.column("at")],
         "burst": None if bursts is None else [round(size, 3) for size in bursts],
     }
-    summary: dict[str, Any] = plain(reading.summary())
-    return facts | summary | arrivals
+    return facts | reading.summary() | arrivals
 
 
 # What turns an SVG into a PNG, if it is installed. A browser would do too, but takes seconds a picture.

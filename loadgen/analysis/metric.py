@@ -29,9 +29,9 @@ def lag(reading: Reading) -> float | None:
 
 
 def burst(reading: Reading) -> float | None:
-    """Mean tokens per arrival. None when the tokens are unknown or nothing came."""
-    bursts = reading.bursts
-    return sum(bursts) / len(bursts) if bursts else None
+    """Mean tokens per arrival: completion tokens / arrivals. None when the tokens are unknown or nothing came."""
+    completion = reading.tokens.completion
+    return completion / len(reading.arrivals) if completion is not None and reading.arrivals else None
 
 
 def largest_gap(reading: Reading) -> float | None:
