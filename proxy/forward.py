@@ -129,7 +129,7 @@ class Forward(Exchange):
         if not relay.meter.readable:
             return []
         # Without a content type that says so, only its bytes will tell whether it is a stream.
-        strip: list[Filter] = [Strip()] if self.draft.injected and relay.status < 300 else []
+        strip: list[Filter] = [Strip(relay.readable_stream)] if self.draft.injected and relay.status < 300 else []
         options = self.ticket.says("stream_options")
         return strip + filters.needed(
             self.dialects[self.leg.backend],

@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from .meter import grammar
+from .meter.sse import looks_like_events
 
 _EVENT_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\Z))")
 _SIGN = b'_tokens"'  # in every usage object; inside a JSON string the quote would be escaped
@@ -18,16 +19,30 @@ _HOLD = 64 * 1024  # no usage event is longer
 
 
 class Strip:
-    """`feed` what was read, send on what it returns; `finish` returns what is left at the end."""
+    """`feed` what was read, send on what it returns; `finish` returns what is left at the end.
 
-    __slots__ = ("_held", "taken")
+    `sure`: it is a stream of events. Else its first bytes tell, and what is none passes untouched and at once.
+    """
+
+    __slots__ = ("_held", "_stream", "taken")
     content_type: str | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, sure: bool = True) -> None:
         self._held = b""
+        self._stream: bool | None = sure or None  # None: not known yet
         self.taken = 0  # usage events taken out
 
     def feed(self, chunk: bytes) -> bytes:
+        if self._stream is None:
+            chunk, self._held = self._held + chunk, b""
+            if not chunk.strip(b"\r\n"):
+                return chunk  # blank lines keep a connection alive; they tell nothing
+            self._stream = looks_like_events(chunk)
+            if self._stream is None:
+                self._held = chunk
+                return b""
+        if not self._stream:
+            return chunk
         if not self._held and _SIGN not in chunk and chunk.endswith(b"\n\n"):
             return chunk
         return self._split(self._held + chunk)

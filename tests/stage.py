@@ -243,6 +243,11 @@ class Proxy:
         self.port = self._runner.addresses[0][1]
         return self
 
+    def connections(self) -> list[Any]:
+        """The server's end of each client's connection."""
+        assert self._runner is not None and self._runner.server is not None
+        return list(self._runner.server.connections)
+
     async def stop(self) -> None:
         if self._runner is not None:
             await self._runner.cleanup()

@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import socket
+import ssl
 from decimal import Decimal
 from itertools import product
 from typing import Any
 
 import pytest
+import trustme
 
 from tests import wire
 from tests.stage import (
@@ -534,9 +537,8 @@ async def test_every_fault_has_its_outcome_and_its_answer(
         assert got.error["type"] == "upstream_error"
         assert reading.fault is not None
         assert got.error["message"] == reading.fault.message
-    elif not clean and b"finish_reason" in got.body and not got.body.endswith(b'"f'):
-        last = got.body.split(b"data: ")[-1]
-        assert json.loads(last)["error"]["type"] == "upstream_error"
+    elif not clean and got.header("content-type") == "text/event-stream":
+        assert json.loads(got.body.split(b"data: ")[-1])["error"]["type"] == "upstream_error"
     if status == 429:
         assert got.header("retry-after") == "7"
         assert got.error["message"] == "slow down"
@@ -696,6 +698,7 @@ async def test_a_slow_reader_slows_its_backend_and_loses_nothing(stage: Any, pro
             before = sent
             await asyncio.sleep(0.1)
         assert sent < total / 1.2, "the proxy took in nearly everything for a client that reads nothing"
+        client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
         got = await client.answer()
     assert got.clean
     assert got.body == event * total + wire.stop() + wire.DONE
@@ -925,3 +928,60 @@ async def test_a_proxy_that_drains_says_so_and_lets_streams_end(stage: Any, prox
     gate.gate.draining = True
     got = await ask(gate, post(chat()))
     assert (got.status, got.error["code"]) == (503, "shutting_down")
+
+
+@pytest.mark.parametrize("kind", ["application/x-ndjson", "application/json", "text/plain"])
+async def test_other_bodies_that_trickle_reach_the_client_as_they_come(stage: Any, proxy: Any, kind: str) -> None:
+    more = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        peer.send(events(content_type=kind), piece(b'{"a":1}\n'))
+        await more.wait()
+        peer.send(piece(b'{"b":1}\n'), LAST)
+
+    back = await stage(script)
+    gate = await proxy(settings(back))
+    async with Client(gate.port) as client:
+        client.send(post(chat(stream=True)))
+        await client.until(b'"a"')  # before the backend says more
+        more.set()
+        assert (await client.answer()).body == b'{"a":1}\n{"b":1}\n'
+
+
+async def test_a_backend_with_a_wrong_certificate_is_unreachable(stage: Any, proxy: Any) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    back = await stage(replies(whole(BODY)), tls=context)
+    gate = await proxy(settings(back))
+    got = await ask(gate, post(chat()))
+    assert (got.status, got.error["code"]) == (502, "tls")
+    assert "its certificate: " in got.error["message"]
+    reading = await gate.records.reading()
+    assert (reading.outcome, reading.status) == ("unreachable", 502)
+    assert not back.asked
+
+
+async def test_many_slow_readers_cost_little_memory_each(stage: Any, proxy: Any) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        peer.send(events())
+        event = piece(wire.text("x" * 20_000))
+        while not peer.gone.is_set():
+            if peer.unsent < 500_000:
+                peer.send(event * 10)
+            await asyncio.sleep(0.005)
+
+    back = await stage(script)
+    gate = await proxy(settings(back, usage="as-asked"))
+    clients = [await Client(gate.port, buffer=8192).__aenter__() for _ in range(20)]
+    for client in clients:
+        client.send(post(chat(stream=True)))
+    await eventually(lambda: len(back.peers) == 20 and all(peer.unsent >= 500_000 for peer in back.peers), 30)
+    waiting = [each.transport.get_write_buffer_size() for each in gate.connections()]
+    assert len(waiting) == 20
+    assert max(waiting) < 1_000_000  # the high-water mark, and one read of a backend
+    for client in clients:
+        client.leave()
+    await gate.records.reading(19)
+    assert {reading.outcome for reading in gate.records.readings} == {"client_gone"}

@@ -93,3 +93,25 @@ def test_a_large_event_is_not_held_back_and_nothing_of_it_is_lost() -> None:
     out.append(strip.feed(USAGE + wire.DONE))
     assert b"".join(out) + strip.finish() == canvas + wire.DONE
     assert strip.taken == 1
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 10_000])
+def test_a_stream_that_is_not_known_to_be_one_is_told_by_its_first_bytes(size: int) -> None:
+    for start in (b"", b"\n\r\n", b"\xef\xbb\xbf"):
+        strip = Strip(sure=False)
+        stream = start + STREAM
+        out = b"".join(strip.feed(stream[i : i + size]) for i in range(0, len(stream), size)) + strip.finish()
+        assert (out, strip.taken) == (start + WITHOUT, 1)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"a": 1}\n{"b": 2}\n', b'  {"usage": {"prompt_tokens": 1}}', b"<html>", b"database\n"]
+)
+def test_what_is_no_stream_of_events_passes_at_once(body: bytes) -> None:
+    strip = Strip(sure=False)
+    assert b"".join(strip.feed(body[i : i + 1]) for i in range(len(body))) == body
+    strip = Strip(sure=False)
+    assert strip.feed(b"\n") == b"\n"  # an answer that is kept alive with blank lines
+    assert strip.feed(body) == body
+    assert strip.finish() == b""
+    assert Strip(sure=False).feed(b"") == b""
