@@ -25,6 +25,7 @@ from .chart import sparkline
 _REFRESH = 0.5  # seconds: drawing more often would disturb the stamps
 _WINDOW = 50  # readings that a rolling number is taken of
 _CELLS = 60  # characters of a picture
+_EFFECT = 28  # characters of a setting's effect; the warnings have it in full
 _SHOWN = 4  # backends of which the terminal shows an answer
 _ROWS = ("ttft", "ttfa", "e2e", "t90", "decode_rate", "e2e_rate", "tpot", "burst", "largest_gap")
 
@@ -236,7 +237,8 @@ def _cells(document: Mapping[str, Any]) -> Table:
         quality = "–" if cell["quality"] is None else f"{cell['quality']:.0%}"
         title = Text(f"{'★ ' if index in best else '  '}{cell['label']}")
         numbers = [_ms(cell["e2e"]["p50"]), _number(cell["speed"]), _number(cell["chars"]), quality]
-        table.add_row(title, *numbers, Text(cell["effect"]))
+        effect = cell["effect"]
+        table.add_row(title, *numbers, Text(effect if len(effect) <= _EFFECT else effect[: _EFFECT - 1] + "…"))
     return table
 
 

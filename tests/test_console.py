@@ -42,6 +42,13 @@ def test_a_table_fits_eighty_columns():
         assert max(len(line) for line in shown(told, 80).splitlines() if not line.startswith("!")) <= 80
 
 
+def test_a_long_refusal_does_not_push_the_settings_away():
+    cell = level_json(1) | {"label": "steps 4, width 32", "speed": None, "quality": None, "chars": None}
+    cell |= {"effect": "refused: " + "because " * 30}
+    text = shown(ladder() | {"cells": [cell], "front": []}, 80)
+    assert "steps 4, width 32" in text and "refused: because" in text
+
+
 def test_what_is_not_defined_is_called_so():
     readings = [stream(bursts=1) for _ in range(3)]
     from loadgen.analysis.level import level
