@@ -985,3 +985,19 @@ async def test_many_slow_readers_cost_little_memory_each(stage: Any, proxy: Any)
         client.leave()
     await gate.records.reading(19)
     assert {reading.outcome for reading in gate.records.readings} == {"client_gone"}
+
+
+async def test_a_body_is_asked_for_before_it_is_sent_unless_it_will_be_refused(stage: Any, proxy: Any) -> None:
+    back = await stage(replies(whole(BODY)))
+    gate = await proxy(settings(back, listen={"body_limit": 1000}))
+    body = json.dumps(chat()).encode()
+    async with Client(gate.port) as client:
+        client.send(post(None, content_length=len(body), expect="100-continue"))
+        assert await client.until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client._rest = b""
+        client.send(body)
+        assert (await client.answer()).body == BODY
+    assert back.asked[0].header("expect") is None
+    async with Client(gate.port) as client:
+        client.send(post(None, content_length=1001, expect="100-continue"))
+        assert (await client.answer()).status == 413
