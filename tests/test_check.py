@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from proxy.check import Findings, bill, check
 from proxy.check.effect import Effect, turns
-from proxy.check.findings import prefixes
+from proxy.check.findings import Trial, prefixes
 from proxy.cli import app
 from proxy.dialects import BUILT_IN
 from proxy.settings import Backend
@@ -211,7 +211,9 @@ async def test_a_lenient_server_on_which_steps_do_nothing(start: Start) -> None:
         "steps": False,
         "width": False,
     }
-    assert "num_denoising_steps, no field of the dialect openai" in found.trials[0].says
+    assert found.trials[0].says.startswith(
+        "4 against 64 (num_denoising_steps, for which the dialect has no field): no effect"
+    )
 
 
 async def test_a_model_that_refuses_temperature_0_is_asked_without(start: Start) -> None:
@@ -226,6 +228,11 @@ async def test_a_model_that_refuses_temperature_0_is_asked_without(start: Start)
         "odd",
         "refused (400: temperature must be 1): times vary with the answers' lengths",
     )
+
+
+def test_what_works_without_a_field_is_told_with_the_field_to_write() -> None:
+    trial = Trial("steps", 4, 64, "time", "num_denoising_steps", known=False, effect=Effect.of([(1, 8)] * 3))
+    assert trial.says.endswith('. To use it: fields = { steps = "num_denoising_steps" }')
 
 
 async def test_a_small_effect_gets_a_second_look(start: Start) -> None:

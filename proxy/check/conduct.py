@@ -178,7 +178,7 @@ def _trials(dialect: Dialect) -> list[Trial]:
     for member, name in TUTORIAL.items():
         if name not in dialect.fields:
             little, much, measure = TRIALS[name]
-            rows.append(Trial(name, little, much, measure, f"{member}, no field of the dialect {dialect.name}"))
+            rows.append(Trial(name, little, much, measure, member, known=False))
     return rows
 
 
@@ -202,10 +202,9 @@ async def _try(probe: Probe, model: str, trial: Trial, pairs: int) -> Trial:
 
 
 async def _ask(probe: Probe, model: str, trial: Trial, value: Any) -> Reading:
-    if trial.name in probe.dialect.fields:
+    if trial.known:
         return await probe.chat(model, parameters={trial.name: value})
-    member = next(member for member, name in TUTORIAL.items() if name == trial.name)
-    return await probe.chat(model, raw={member: value})
+    return await probe.chat(model, raw={trial.by: value})
 
 
 def _size(reading: Reading) -> int:

@@ -32,18 +32,21 @@ class Trial:
     little: Any
     much: Any
     measure: str  # time or size
-    by: str  # the field that carried it
+    by: str  # the member that carried it
+    known: bool = True  # the dialect has that field; else it is the tutorial's name, tried as it is
     effect: Effect | None = None
     trouble: str = ""  # why there is no effect to speak of
 
     @property
     def says(self) -> str:
-        what = f"{self.little} against {self.much} ({self.by}): "
+        where = self.by if self.known else f"{self.by}, for which the dialect has no field"
+        what = f"{self.little} against {self.much} ({where}): "
         effect = self.effect
         if effect is None or effect.ratio is None:
             return what + (self.trouble or "not measured")
         ratio = f"{self.measure} x {effect.ratio:.2f} [{effect.low:.2f}, {effect.high:.2f}], {effect.pairs} pairs"
-        return what + ("has an effect: " if effect.seen else "no effect seen: ") + ratio
+        hint = f'. To use it: fields = {{ {self.name} = "{self.by}" }}' if effect.seen and not self.known else ""
+        return what + ("has an effect: " if effect.seen else "no effect seen: ") + ratio + hint
 
     def json(self) -> dict[str, Any]:
         return asdict(self) | {"seen": self.effect.seen if self.effect else None}
