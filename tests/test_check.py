@@ -193,7 +193,7 @@ async def test_a_strict_diffusion_server(start: Start) -> None:
     trials = {trial.name: trial for trial in found.trials}
     assert trials["steps"].effect and trials["steps"].effect.seen and trials["steps"].effect.ratio > 2  # type: ignore[operator]
     assert trials["length"].effect and trials["length"].effect.ratio == pytest.approx(4)
-    assert trials["width"].trouble == "refused (422: parallel_tokens: Not permitted)"
+    assert "width" not in trials  # it becomes steps
 
 
 async def test_a_lenient_server_on_which_steps_do_nothing(start: Start) -> None:
@@ -250,6 +250,12 @@ async def test_a_small_effect_gets_a_second_look(start: Start) -> None:
     effect = found.trials[0].effect
     assert effect and asked == 2 * effect.pairs and effect.pairs in (3, 6)
     assert effect.pairs == 6 or not effect.doubtful
+
+
+async def test_a_parameter_that_is_refused_is_told(start: Start) -> None:
+    found = await examined(await start(dlmserve(0)) + "/v1", pairs=2)
+    trial = next(trial for trial in found.trials if trial.name == "width")
+    assert trial.says.endswith("has no field): refused (422: parallel_tokens: Not permitted)")
 
 
 async def test_a_canvas_that_is_taken_for_text_is_told(start: Start) -> None:

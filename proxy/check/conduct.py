@@ -11,6 +11,7 @@ from ..body import Path
 from ..catalog import Catalog
 from ..dialects import Dialect
 from ..dialects.parameters import TUTORIAL
+from ..dialects.placement import becomes
 from ..meter import Price, Reading, grammar
 from ..settings import Backend
 from ..upstream import UpstreamFault
@@ -170,13 +171,13 @@ async def _unknown(probe: Probe, found: Findings, model: str) -> None:
 
 
 def _trials(dialect: Dialect) -> list[Trial]:
-    """A trial for each parameter that has a field, and for the tutorial's names where they have none."""
+    """A trial for each parameter that has a field, and for the tutorial's names where they lead nowhere."""
     rows = []
     for name, (little, much, measure) in TRIALS.items():
         if (field := dialect.fields.get(name)) and "chat" in field.apis:
             rows.append(Trial(name, little, much, measure, field.spelled))
     for member, name in TUTORIAL.items():
-        if name not in dialect.fields:
+        if name not in dialect.fields and becomes(name, dialect) is None:
             little, much, measure = TRIALS[name]
             rows.append(Trial(name, little, much, measure, member, known=False))
     return rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from .placement import CONVERSIONS
+from .placement import becomes
 from .row import Dialect, Field
 from .table import BUILT_IN
 
@@ -41,10 +41,8 @@ def _cell(dialect: Dialect, name: str) -> str:
         return _field(field)
     if name == "view":
         return "`append` only"
-    for source, target, _ in CONVERSIONS:
-        if source == name and target in dialect.fields and (target != "effort" or dialect.effort_from_steps):
-            return f"becomes {target}"
-    return NONE
+    target = becomes(name, dialect)
+    return f"becomes {target}" if target else NONE
 
 
 def _field(field: Field) -> str:

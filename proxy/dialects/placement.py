@@ -57,6 +57,20 @@ CONVERSIONS: tuple[tuple[str, str, Formula], ...] = (
 )
 
 
+def becomes(name: str, dialect: Dialect) -> str | None:
+    """The parameter that one without a field is converted to; None: it has a field, or is dropped."""
+    if name in dialect.fields:
+        return None
+    return next(
+        (
+            target
+            for source, target, _ in CONVERSIONS
+            if source == name and target in dialect.fields and (target != "effort" or dialect.effort_from_steps)
+        ),
+        None,
+    )
+
+
 def place(
     wanted: Mapping[str, Any], fields: Mapping[str, Field], shape: Shape, dialect: Dialect
 ) -> tuple[dict[str, Placed], list[str]]:
