@@ -38,6 +38,8 @@ class Runner(web.ServerRunner):
         await self._gate.stop()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.protocol.writing_paused:  # a client that asks on without taking its answers waits
+            await request.writer.drain()
         if models.is_plain(request):
             return await models.answer(self._gate, request)
         return await Forward(self._gate, self._mirrors, request).run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 from tests import wire
@@ -90,3 +91,24 @@ async def test_a_stream_that_outlasts_the_limit_is_cut_and_the_cut_is_ours(stage
     assert gate.records.readings[1].fault is not None
     assert gate.records.readings[1].fault.code == "shutting_down"
     await asyncio.wait_for(back.peers[0].gone.wait(), 10)
+
+
+async def test_a_client_that_asks_on_without_taking_its_answers_waits(stage: Any, proxy: Any) -> None:
+    big = wire.body("x" * 500_000)
+    back = await stage(replies(whole(big)))
+    gate = await proxy(settings(back))
+    async with Client(gate.port, buffer=8192) as client:
+        client.send(post(chat()) * 50)
+        before = -1
+        while before != len(back.asked) or not before:  # until nothing moves any more
+            before = len(back.asked)
+            await asyncio.sleep(0.1)
+        (connection,) = gate.connections()
+        assert connection.transport.get_write_buffer_size() < 2_000_000
+        assert before < 50
+        client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+        taken = 0
+        while taken < 50 * len(big):
+            taken += len(await client.reader.read(1 << 20))
+    await gate.records.reading(49)
+    assert {reading.outcome for reading in gate.records.readings} == {"ok"}
