@@ -47,7 +47,12 @@ def draft(
 ) -> Draft:
     """The draft for one leg. `body` None: the request holds no JSON; `usage`: ask for it. Raises Unsupported."""
     if body is None:
-        return Draft(raw)
+        if not parameters:
+            return Draft(raw)
+        lost = translate(parameters, None, api, dialect, reject)
+        if lost.refused:
+            raise Unsupported(lost.refused)
+        return Draft(raw, dropped=lost.dropped)
     changes: dict[Path, Any] = {}
     if leg.model is not None and leg.model != body.get("model"):
         changes["model"] = leg.model

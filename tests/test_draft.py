@@ -123,3 +123,11 @@ def test_a_request_for_snapshots_is_noted(value: Any, replace: bool) -> None:
     raw = json.dumps({"model": "m", "stream": True, "diffusing": value}).encode()
     assert drafted(raw, dialect=MERCURY, decoding="diffusion").replace is replace
     assert not drafted(raw, dialect=MERCURY, decoding="autoregressive").replace
+
+
+def test_parameters_that_no_body_can_carry_are_told_or_refused() -> None:
+    leg = Leg("b", "m", "m", "autoregressive")
+    parameters = read(None, {"x-diffusion-steps": "8"})
+    assert draft(b"RIFF", None, leg, "other", MERCURY, parameters, usage=True, reject=False).dropped == ("steps",)
+    with pytest.raises(Unsupported, match="JSON"):
+        draft(b"RIFF", None, leg, "other", MERCURY, parameters, usage=True, reject=True)
