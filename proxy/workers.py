@@ -128,8 +128,8 @@ class Crew:
     async def start(self, listeners: Sequence[socket.socket]) -> None:
         for number, listener in enumerate(listeners):
             worker = Worker(number, listener, self._sink, self._dropped)
-            await worker.start(self.settings)
             self._workers.append(worker)
+            await self._launch(worker)
             self._keepers.append(asyncio.create_task(self._keep(worker)))
 
     async def _keep(self, worker: Worker) -> None:
@@ -146,15 +146,28 @@ class Crew:
             self._journal.say("forwarder_died", number=worker.number, status=status)
             if time.monotonic() - worker.started < _QUICK:
                 await asyncio.sleep(0.5)
-            await self._start(worker)
+            if not await self._replaced(worker):
+                return
 
-    async def _start(self, worker: Worker) -> None:
-        while True:
+    async def _replaced(self, worker: Worker) -> bool:
+        """Whether it runs again; False: there is no need any more."""
+        while not self._ending:
             try:
-                return await worker.start(self.settings)
+                await self._launch(worker)
+                return True
             except OSError as error:  # no more processes or files just now
                 self._journal.say("forwarder_not_started", number=worker.number, reason=str(error))
             await asyncio.sleep(1.0)
+        return False
+
+    async def _launch(self, worker: Worker) -> None:
+        """Start it. What was ordered while it started is told as soon as it can hear."""
+        settings = self.settings
+        await worker.start(settings)
+        if self.settings is not settings:
+            worker.send(wire.SETTINGS, pickle.dumps(self.settings))
+        if self._ending:
+            worker.send(wire.DRAIN)
 
     def reload(self, settings: Settings) -> None:
         self.settings = settings

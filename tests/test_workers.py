@@ -7,8 +7,10 @@ started = sum of outcomes + in flight at every look, counters never go back, nob
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
+import pickle
 import random
 import signal
 import socket
@@ -19,8 +21,9 @@ from typing import Any, TypeVar
 import pytest
 
 from proxy import wire, workers
+from proxy.journal import Journal
 from proxy.recorder import Opening
-from proxy.workers import Worker
+from proxy.workers import Crew, Worker
 from tests import wire as sse
 from tests.served import Manometer, Metrics
 from tests.stage import LAST, Client, Peer, Records, Stage, chat, events, eventually, piece, post
@@ -86,6 +89,102 @@ async def test_dropped_readings_are_counted_and_their_exchanges_closed(
     assert [(r.id, r.fault.code if r.fault else None) for r in records.readings] == [("a", "reading_dropped")]
     assert list(records.open) == ["c"]
     worker.connection_lost(None)
+
+
+# -- the crew, without processes -------------------------------------------------------------------
+
+
+class Hand(Worker):
+    """A worker whose process takes until it is let go to start, and dies when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(0, socket.socket(), Records(), print)
+        self.may_start = asyncio.Event()
+        self.told: list[tuple[bytes, bytes]] = []
+        self.starts = 0
+        self.fails = 0
+
+    async def start(self, settings: Any) -> None:
+        await self.may_start.wait()
+        if self.fails:
+            self.fails -= 1
+            raise BlockingIOError(11, "no more processes")
+        self.starts += 1
+        self.gone = asyncio.get_running_loop().create_future()
+        self.told.append((wire.SETTINGS, pickle.dumps(settings)))
+
+    def send(self, kind: bytes, body: bytes = b"") -> None:
+        self.told.append((kind, body))
+
+    @property
+    def orders(self) -> list[Any]:
+        return [pickle.loads(body) if kind == wire.SETTINGS else kind for kind, body in self.told]
+
+
+class Config:
+    """As much of a configuration as a crew looks at."""
+
+    class listen:  # noqa: N801
+        drain = 0.1
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __reduce__(self) -> Any:
+        return str, (self.name,)
+
+
+@pytest.fixture
+async def hand() -> AsyncIterator[Hand]:
+    made = Hand()
+    yield made
+    made.listener.close()
+
+
+def crew(tmp: io.StringIO) -> Crew:
+    return Crew(Config("old"), Records(), Journal(tmp), print)  # type: ignore[arg-type]
+
+
+async def test_a_reload_while_a_forwarder_starts_reaches_it(hand: Hand) -> None:
+    made = crew(io.StringIO())
+    starting = asyncio.ensure_future(made._launch(hand))
+    await asyncio.sleep(0)
+    made.reload(Config("new"))  # type: ignore[arg-type]
+    hand.may_start.set()
+    await starting
+    assert hand.orders == ["old", "new"]
+
+
+async def test_a_forwarder_that_starts_while_all_ends_is_told_to_end(hand: Hand) -> None:
+    made = crew(io.StringIO())
+    starting = asyncio.ensure_future(made._launch(hand))
+    await asyncio.sleep(0)
+    await made.stop()
+    hand.may_start.set()
+    await starting
+    assert hand.orders == ["old", wire.DRAIN]
+    assert not await made._replaced(hand)  # and none starts after that
+    assert hand.starts == 1
+
+
+async def test_a_forwarder_that_cannot_start_is_tried_again_and_said(
+    hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = io.StringIO()
+    made = crew(log)
+    hand.fails = 2
+    hand.may_start.set()
+    pause = asyncio.sleep
+
+    async def at_once(seconds: float) -> None:
+        await pause(0)
+
+    monkeypatch.setattr(asyncio, "sleep", at_once)
+    assert await made._replaced(hand)
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    assert [(line["event"], line["reason"]) for line in lines] == [
+        ("forwarder_not_started", "[Errno 11] no more processes")
+    ] * 2
 
 
 # -- listening -------------------------------------------------------------------------------------
