@@ -274,10 +274,6 @@ class Settings(BaseSettings):
             self._check_route(name, route)
         self._check_exposure()
         for name, backend in self.backends.items():
-            if "/" in name or not name.isprintable():
-                raise ValueError(
-                    f"backends.{name!r}: a backend's name has no / in it: a route's target is BACKEND/MODEL"
-                )
             try:
                 self.dialect(backend)
             except DialectError as error:

@@ -378,8 +378,3 @@ def test_loopback(host: str, wanted: bool) -> None:
 )
 def test_a_backend_decodes_as_it_says_or_as_its_dialect_suggests(fields: dict[str, Any], kind: str) -> None:
     assert Settings(backends={"b": {"url": "http://x"} | fields}).backends["b"].kind == kind
-
-
-def test_a_backend_s_name_may_not_look_like_a_route_s_target() -> None:
-    with pytest.raises(ValueError, match=r"backends\.'a/b': a backend's name has no /"):
-        Settings(backends={"a/b": {"url": "http://127.0.0.1:1/v1"}})
