@@ -54,13 +54,13 @@ def test_the_verdict_says_when_the_knee_was_not_reached():
 
 
 def test_a_known_capacity_is_found_within_ten_percent(tmp_path):
-    # Every answer is 64 tokens in 0.4 s of work; six clients get 6 / (1 + 0.3 · 5) = 2.4 times what one gets.
+    # Every answer is 64 tokens in 0.2 s of work; six clients get 6 / (1 + 0.3 · 5) = 2.4 times what one gets.
     profile = Diffusion(
-        prefill=0.2, prompt_token_time=0.0, pass_time=0.025, position_time=0.0, steps=8, width=64, effort="instant",
+        prefill=0.1, prompt_token_time=0.0, pass_time=0.0125, position_time=0.0, steps=8, width=64, effort="instant",
         sharing=Sharing(0.3, 0.0), answer=64, spread=0.0,
     )  # fmt: skip
     with simulated(profile=profile, capacity=6) as backend:
-        truth = 64 / 0.4 * backend.speedup(6)
+        truth = 64 / 0.2 * backend.speedup(6)
         given = ["ladder", "-u", backend.url, "--levels", "1,2,4,6,12", "-n", "24", "--max-tokens", "64",
                  "--extra", "ignore_eos=true", "--temperature", "0.5", "--json", "--out", str(tmp_path)]  # fmt: skip
         result = CliRunner().invoke(build("ladder"), given)
