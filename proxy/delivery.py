@@ -144,7 +144,8 @@ def _lines(relay: Relay, own: Mapping[str, str], changes: Sequence[Filter], now:
         if change.content_type is not None:
             lines[b"content-type"] = f"content-type: {change.content_type}\r\n".encode()
     for key, text in own.items():
-        lines.setdefault(key.encode(), f"{key}: {_UNPRINTABLE.sub(' ', text)}\r\n".encode())
+        shown = text if text.isprintable() else _UNPRINTABLE.sub(" ", text)
+        lines.setdefault(key.encode(), f"{key}: {shown}\r\n".encode())
     if b"date" not in lines:  # RFC 9110, 6.6.1
         lines[b"date"] = _date(int(now))
     return lines

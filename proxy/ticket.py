@@ -113,10 +113,16 @@ class Ticket:
             raise Refused(errors.too_large(limit))
         if self.headers.get("expect", "").lower() == "100-continue" and request.transport is not None:
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        content = request.content
+        if content.is_eof():  # it came with the head: there is nothing to wait for
+            raw = content.read_nowait()
+            if len(raw) > limit:
+                raise Refused(errors.too_large(limit))
+            return raw
         start = gate.clock()
         chunks: list[bytes] = []
         size = 0
-        while chunk := await request.content.readany():
+        while chunk := await content.readany():
             chunks.append(chunk)
             size += len(chunk)
             if size > limit:

@@ -126,9 +126,8 @@ class Crew:
         self._ending = False
 
     async def start(self, listeners: Sequence[socket.socket]) -> None:
-        for number, listener in enumerate(listeners):
-            worker = Worker(number, listener, self._sink, self._dropped)
-            self._workers.append(worker)
+        self._workers = [Worker(n, listener, self._sink, self._dropped) for n, listener in enumerate(listeners)]
+        for worker in self._workers:
             await self._launch(worker)
             self._keepers.append(asyncio.create_task(self._keep(worker)))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import pairwise
@@ -61,10 +61,11 @@ class Arrivals(Sequence[Arrival]):
     It holds `cap` arrivals at most; before it would hold more, neighbours are merged, and `merged` says so.
     """
 
-    __slots__ = ("_cells", "_full", "merged")
+    __slots__ = ("_cells", "_full", "_sized", "merged")
 
     def __init__(self, cap: int | None = None) -> None:
         self._cells = array("d")
+        self._sized: tuple[Any, list[float] | None] = ((), None)
         self._full = (sys.maxsize if cap is None else max(cap, 8)) * _WIDTH
         self.merged = False
 
@@ -124,6 +125,16 @@ class Arrivals(Sequence[Arrival]):
     def column(self, name: str) -> array[float]:
         """One field of all arrivals; unknown tokens and holds are NaN."""
         return self._cells[Arrival._fields.index(name) :: _WIDTH]
+
+    def time(self, index: int) -> float:
+        """When that arrival came, without building it."""
+        return self._cells[index * _WIDTH]
+
+    def sized(self, by: Hashable, size: Callable[[], list[float] | None]) -> list[float] | None:
+        """What `size` gives. Kept: of a finished stream, several ask for the same sizes. Nobody changes them."""
+        if self._sized[0] != (by, len(self)):
+            self._sized = (by, len(self)), size()
+        return self._sized[1]
 
     def tobytes(self) -> bytes:
         return self._cells.tobytes()

@@ -31,7 +31,7 @@ class Settled(NamedTuple):
 
 def ttft(arrivals: Arrivals) -> float | None:
     """Time to first token: a[0] - received, seconds. None without output."""
-    return arrivals[0].at if arrivals else None
+    return arrivals.time(0) if arrivals else None
 
 
 def ttfa(arrivals: Arrivals) -> float | None:
@@ -49,7 +49,7 @@ def since(start: float | None, end: float | None) -> float | None:
 
 def generation(arrivals: Arrivals) -> float | None:
     """Time from the first to the last arrival: a[k-1] - a[0], seconds. None without output."""
-    return arrivals[-1].at - arrivals[0].at if arrivals else None
+    return arrivals.time(len(arrivals) - 1) - arrivals.time(0) if arrivals else None
 
 
 def gaps(arrivals: Arrivals) -> list[float]:
@@ -73,6 +73,10 @@ def bursts(arrivals: Arrivals, completion: int | None, reasoning: int | None = N
     """
     if completion is None or not arrivals:
         return None
+    return arrivals.sized((completion, reasoning), lambda: _sizes(arrivals, completion, reasoning))
+
+
+def _sizes(arrivals: Arrivals, completion: int, reasoning: int | None) -> list[float]:
     thought = min(reasoning or 0, completion)
     thoughts = arrivals.column("reasoning")
     hidden = thought if not any(thoughts) else 0
