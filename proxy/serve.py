@@ -152,7 +152,7 @@ def _bind(field: str, where: str, number: int) -> list[Any]:
 
 def _where(sock: Any) -> str:
     host, port = sock.getsockname()[:2]
-    return f"{host}:{port}"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _resident(pid: int) -> int:

@@ -225,21 +225,14 @@ def test_no_package_of_tests_shadows_the_real_ones() -> None:
 
 # Modules whose behaviour is seen through another one: tested there.
 ELSEWHERE = {
-    "proxy.app": "forward",
     "proxy.delivery": "forward",
     "proxy.exchange": "forward",
-    "proxy.fetch": "discovery",
-    "proxy.gateway": "forward",
-    "proxy.models": "forward",
-    "proxy.relay": "transparency",
-    "proxy.serve": "workers",
     "proxy.ticket": "forward",
     "loadgen.analysis.metric": "level",
     "loadgen.bench": "pairs",
     "proxy.live": "admin",
     "proxy.query": "admin",
     "proxy.window": "ring",
-    "proxy.recorder": "exporter",
     "loadgen.analysis.doubt": "level",
     "loadgen.board": "demo",
     "loadgen.connection": "client",

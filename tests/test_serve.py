@@ -86,6 +86,40 @@ def test_an_address_of_another_machine_says_so(tmp_path: Path) -> None:
     assert line.startswith("manometer: listen.address: 192.0.2.1:8080 can't be bound: ")
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+async def test_the_tutorials_variables_are_enough_to_start(stage: Any, tmp_path: Path, host: str) -> None:
+    back = await stage(replies(whole(BODY)))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "proxy.cli", "serve"),
+        cwd=tmp_path,
+        env={
+            "PYTHONPATH": str(Path(__file__).parents[1]),
+            "PATH": "",
+            "MERCURY_API_KEY": "mercury-key",
+            "MERCURY_BASE_URL": back.url,
+            "MANOMETER_LISTEN__ADDRESS": f"{host}:0",
+            "MANOMETER_LISTEN__ADMIN": f"{host}:0",
+        },
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    try:
+        line = json.loads(await asyncio.wait_for(process.stderr.readline(), 60))
+        assert (line["event"], line["backends"]) == ("listening", ["mercury"])
+        assert line["address"].startswith(f"{host}:")
+        port = int(line["address"].rpartition(":")[2])
+        reader, writer = await asyncio.open_connection(host.strip("[]"), port)
+        writer.write(post(chat(model="anything"), connection="close"))
+        assert BODY in await asyncio.wait_for(reader.read(), 30)
+        writer.close()
+        exchange = json.loads(await asyncio.wait_for(process.stderr.readline(), 60))
+        assert (exchange["outcome"], exchange["backend"], exchange["model"]) == ("ok", "mercury", "anything")
+        assert back.asked[0].header("authorization") == "Bearer mercury-key"
+    finally:
+        process.terminate()
+        assert await asyncio.wait_for(process.wait(), 30) == 0
+
+
 # -- a running one ---------------------------------------------------------------------------------
 
 
