@@ -58,7 +58,11 @@ def _streams(number: int, script: Script, **more: Any) -> Load:
 
 CASES = (
     Case("64 streams, 256 events, 5 ms apart, begun at once", "event", _streams(64, Script(256, 20, 25, 5))),
-    Case("the same, begun one by one", "event", _streams(64, Script(256, 20, 25, 5), spread=1.3)),
+    Case(
+        "64 streams, 256 events, 5 ms apart, begun one by one",
+        "event",
+        _streams(64, Script(256, 20, 25, 5), spread=1.3),
+    ),
     Case("1 stream, 256 events, 5 ms apart", "event", _streams(1, Script(256, 20, 25, 5))),
     Case("1 stream, 4 events, one after another", "event", _streams(1, Script(4, 20, 25, 5))),
     Case("64 streams, 256 events, 0 ms apart", "event", _streams(64, Script(256, 0, 0, 0)), saturated=True),
