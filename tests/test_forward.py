@@ -706,7 +706,7 @@ async def test_a_slow_reader_slows_its_backend_and_loses_nothing(stage: Any, pro
         while before != sent:  # until nothing moves any more
             before = sent
             await asyncio.sleep(0.1)
-        assert sent < total / 1.2, "the proxy took in nearly everything for a client that reads nothing"
+        assert sent < total / 1.5, "the proxy took in nearly everything for a client that reads nothing"
         client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
         got = await client.answer()
     assert got.clean
