@@ -111,7 +111,7 @@ class Exchange:
         ticket, backend = self.ticket, self.settings.backends[leg.backend]
         return Request(
             ticket.method.encode(),
-            backend.origin.target(ticket.raw_path),
+            self.pools[leg.backend].origin.target(ticket.raw_path),
             headers.to_backend(ticket.raw_headers, backend.secret, backend.passthrough and not self.settings.clients),
             self.draft.raw,
         )

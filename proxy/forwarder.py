@@ -26,6 +26,7 @@ from .gateway import Gateway
 from .meter import Reading
 from .recorder import Opening
 
+log = logging.getLogger("manometer")
 BATCH = 0.02  # seconds that a record may wait for others
 BOUND = 16 * 1024 * 1024  # bytes that may wait for the main process
 
@@ -97,9 +98,16 @@ class Link(asyncio.Protocol):
             elif kind == wire.SETTINGS:
                 settings = pickle.loads(body)  # from our own parent, over a private socket pair
                 if self.gate is not None:
-                    self.gate.reload(settings)
+                    self._reload(self.gate, settings)
                 elif not self.settings.done():
                     self.settings.set_result(settings)
+
+    def _reload(self, gate: Gateway, settings: Any) -> None:
+        """The main process has checked it; what fails here all the same must not take the streams along."""
+        try:
+            gate.reload(settings)
+        except Exception:
+            log.exception("the new configuration can't be used here: the old one stays")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

@@ -57,8 +57,8 @@ class Gateway:
             await pool.close()
 
     def reload(self, settings: Settings) -> None:
-        before, self.settings = self.settings, settings
-        self._apply(settings, before)
+        """For requests that come from now on. Raises ValueError, and changes nothing, if it can't be used here."""
+        self._apply(settings, self.settings)
 
     def client(self, key: str) -> str | None:
         """The name of the client whose key this is; None if it is nobody's."""
@@ -69,14 +69,15 @@ class Gateway:
         return not self.settings.clients
 
     def _apply(self, settings: Settings, before: Settings | None) -> None:
-        self.table = table(settings)
-        self.plans = plans(self.table)
-        self.dialects = {name: settings.dialect(backend) for name, backend in settings.backends.items()}
-        self._keys = {_digest(key.get_secret_value()): name for name, key in settings.clients.items()}
-        old, self.pools = self.pools, {}  # exchanges under way keep the old one
+        old, new = self.pools, dict[str, Pool]()  # exchanges under way keep the old ones
         for name, backend in settings.backends.items():
             same = before is not None and before.backends.get(name) == backend
-            self.pools[name] = old[name] if same else pool(backend, self.clock)
+            new[name] = old[name] if same else pool(backend, self.clock)
+        dialects = {name: settings.dialect(backend) for name, backend in settings.backends.items()}
+        self.settings, self.pools, self.dialects = settings, new, dialects
+        self.table = table(settings)
+        self.plans = plans(self.table)
+        self._keys = {_digest(key.get_secret_value()): name for name, key in settings.clients.items()}
         for name, left in old.items():
             if self.pools.get(name) is not left:
                 left.retire()

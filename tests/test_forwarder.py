@@ -118,3 +118,16 @@ async def test_later_settings_go_to_the_gateway(link: Link) -> None:
     link.data_received(wire.frame(wire.SETTINGS, pickle.dumps("new")))
     assert seen == ["new"]
     assert not link.settings.done()
+
+
+async def test_a_configuration_that_cannot_be_used_here_ends_nothing(
+    link: Link, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Gate:
+        def reload(self, settings: Any) -> None:
+            raise ValueError("ca_file: gone")
+
+    link.gate = Gate()  # type: ignore[assignment]
+    link.data_received(wire.frame(wire.SETTINGS, pickle.dumps("new")))
+    assert "the old one stays" in caplog.text
+    assert not link.drain.done()

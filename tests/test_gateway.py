@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from proxy.gateway import Gateway, new_id, table, timeouts
 from proxy.settings import Limits, Settings
@@ -89,3 +92,15 @@ def test_ids_are_fit_for_exemplars_and_differ() -> None:
     assert len(ids) == 1000
     assert {len(id) for id in ids} == {32}
     assert all(int(id, 16) >= 0 for id in ids)
+
+
+async def test_a_configuration_that_cannot_be_used_here_changes_nothing(gate: Gateway, tmp_path: Path) -> None:
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    new = settings(backends={"c": {"url": "https://c/v1", "ca_file": tmp_path / "ca.pem"}})
+    travelled = pickle.loads(pickle.dumps(new))  # as forwarders get it
+    (tmp_path / "ca.pem").unlink()
+    before = gate.settings, gate.pools, gate.table
+    with pytest.raises(ValueError, match=r"ca\.pem"):
+        gate.reload(travelled)
+    assert (gate.settings, gate.pools, gate.table) == before
+    assert gate.client("key-1") == "me"
