@@ -45,7 +45,8 @@ class Strip:
             return chunk
         if not self._held and _SIGN not in chunk and chunk.endswith(b"\n\n"):
             return chunk
-        return self._split(self._held + chunk)
+        # What is held has no end in it, but may have the beginning of one.
+        return self._split(self._held + chunk, max(0, len(self._held) - 4))
 
     def finish(self) -> bytes:
         held, self._held = self._held, b""
@@ -54,10 +55,10 @@ class Strip:
             return b""
         return held
 
-    def _split(self, data: bytes) -> bytes:
+    def _split(self, data: bytes, scanned: int) -> bytes:
         kept = []
         start = 0
-        for end in _EVENT_END.finditer(data):
+        for end in _EVENT_END.finditer(data, scanned):
             event = data[start : end.end()]
             start = end.end()
             if _SIGN in event and is_usage_only(event):
@@ -65,7 +66,7 @@ class Strip:
             else:
                 kept.append(event)
         self._held = data[start:]
-        if len(self._held) > _HOLD and _SIGN not in self._held:
+        if len(self._held) > _HOLD:
             kept.append(self._held)
             self._held = b""
         return b"".join(kept)

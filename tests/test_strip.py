@@ -83,8 +83,9 @@ def test_only_an_unfinished_event_is_held_back() -> None:
     assert strip.feed(b"\n") == b"data: {}\n\n"
 
 
-def test_a_large_event_is_not_held_back_and_nothing_of_it_is_lost() -> None:
-    canvas = wire.text("x" * 300_000)
+@pytest.mark.parametrize("usage", [None, {"prompt_tokens": 1}])
+def test_a_large_event_is_not_held_back_and_nothing_of_it_is_lost(usage: dict[str, int] | None) -> None:
+    canvas = wire.event({"usage": usage, "choices": [wire.say("x" * 300_000)]})
     strip = Strip()
     out = []
     for i in range(0, len(canvas), 1000):
