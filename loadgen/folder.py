@@ -98,11 +98,7 @@ def read(path: Path) -> dict[str, Any]:
 
 def row(reading: Reading, **facts: Any) -> dict[str, Any]:
     """A line of readings.jsonl: the arrivals as two columns, so that a long stream stays one short line."""
-    bursts = reading.bursts
-    arrivals = {
-        "at": [round(at, 6) for at in reading.arrivals.column("at")],
-        "burst": None if bursts is None else [round(size, 3) for size in bursts],
-    }
+    arrivals = {"at": reading.arrivals.column("at").tolist(), "burst": reading.bursts}
     return facts | reading.summary() | arrivals
 
 

@@ -98,15 +98,17 @@ def over_time(readings: Sequence[Reading], bins: int = 60) -> list[float]:
     window = whole(readings)
     if window is None or window.seconds <= 0:
         return []
-    width = window.seconds / bins
-    sums = [0.0] * bins
+    speed = bins / window.seconds
+    sums = [0.0] * (bins + 1)  # what came at the very end falls into one more
     for reading in readings:
         sizes = sized(reading)
         scale = size(reading) / (sum(sizes) or 1.0)
+        begin = reading.started_at - window.start
         for at, tokens in zip(reading.arrivals.column("at"), sizes, strict=True):
-            place = int((reading.started_at + at - window.start) / width)
-            sums[min(max(place, 0), bins - 1)] += tokens * scale
-    return [tokens / width for tokens in sums]
+            sums[min(int((begin + at) * speed), bins)] += tokens * scale
+    last = sums.pop()
+    sums[-1] += last
+    return [tokens * speed for tokens in sums]
 
 
 def typical(readings: Sequence[Reading]) -> Reading | None:
