@@ -56,11 +56,15 @@ class Worker(asyncio.Protocol):
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LINK_BUFFER)
-        with theirs:
-            fds = (self.listener.fileno(), theirs.fileno())
-            self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "proxy.forwarder", *map(str, fds), pass_fds=fds, start_new_session=True
-            )
+        try:
+            with theirs:
+                fds = (self.listener.fileno(), theirs.fileno())
+                self.process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", "proxy.forwarder", *map(str, fds), pass_fds=fds, start_new_session=True
+                )
+        except BaseException:
+            ours.close()
+            raise
         self.started = time.monotonic()
         self.gone = loop.create_future()
         self._frames = wire.Frames()

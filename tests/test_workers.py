@@ -187,6 +187,22 @@ async def test_a_forwarder_that_cannot_start_is_tried_again_and_said(
     ] * 2
 
 
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def test_a_process_that_cannot_be_made_leaves_no_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(*arguments: Any, **options: Any) -> None:
+        raise BlockingIOError(11, "no more processes")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", fails)
+    with socket.socket() as listener:
+        before = open_files()
+        with pytest.raises(BlockingIOError):
+            await Worker(0, listener, Records(), print).start(Config("x"))  # type: ignore[arg-type]
+        assert open_files() == before
+
+
 # -- listening -------------------------------------------------------------------------------------
 
 
