@@ -34,7 +34,8 @@ _HOW = (
     "Each figure is the median of {rounds} rounds, in brackets the least and the most; contestants took turns within a "
     "round, ratios and differences are taken within a round. CPU is that of all processes of a proxy, "
     "manometer's main process included, by the scheduler's own count. The backend and the client are single "
-    "processes in Python on the same machine. Times of `direct` are those without a proxy."
+    "processes in Python on the same machine. Times of `direct` are those without a proxy. `naive` is aiohttp's "
+    "server and client with nothing measured."
 )
 
 
