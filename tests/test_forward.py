@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import gzip
 import json
+import random
 import socket
 import ssl
 from decimal import Decimal
@@ -1012,3 +1013,51 @@ async def test_a_body_is_asked_for_before_it_is_sent_unless_it_will_be_refused(s
     async with Client(gate.port) as client:
         client.send(post(None, content_length=1001, expect="100-continue"))
         assert (await client.answer()).status == 413
+
+
+async def test_whatever_clients_and_backends_do_every_exchange_ends_once(stage: Any, proxy: Any) -> None:
+    """Seeded chance on both sides; `Records` holds the sums at every call."""
+    chance = random.Random(3)
+
+    async def script(peer: Peer) -> None:
+        while True:
+            await peer.request()
+            fate = chance.random()
+            await asyncio.sleep(chance.random() * 0.02)
+            if fate < 0.2:
+                return peer.cut() if fate < 0.1 else peer.reset()
+            if fate < 0.3:
+                peer.send(whole(b'{"error":"x"}', chance.choice([429, 500, 503]), retry_after=0))
+                continue
+            peer.send(events())
+            for _ in range(chance.randint(0, 5)):
+                peer.send(piece(wire.text("x" * chance.randint(1, 30_000))))
+                await asyncio.sleep(chance.random() * 0.01)
+            if fate < 0.5:
+                peer.send(b"zz\r\n") if fate < 0.4 else peer.cut()
+                return None
+            if fate < 0.55:
+                await peer.gone.wait()
+                return None
+            peer.send(piece(wire.stop() + wire.usage(1, 2) + wire.DONE), LAST)
+
+    async def client() -> None:
+        for _ in range(20):
+            async with Client(gate.port, buffer=chance.choice([None, 8192])) as one:
+                one.send(post(chat(stream=chance.random() < 0.8, model=chance.choice(["r", "m1", "m"]))))
+                if chance.random() < 0.3:
+                    await asyncio.sleep(chance.random() * 0.04)
+                    continue  # and leaves
+                got = await one.answer()
+                assert got.status in (200, 429, 500, 502, 503, 504)
+                assert got.clean or got.status == 200
+
+    routes = {"r": {"split": {"b0": 0.5, "b1": 0.5}, "fallback": ["b1", "b0"]}}
+    limits = {"first_output": 0.5, "idle": 0.2}
+    gate = await proxy(settings(await stage(script), await stage(script), timeouts=limits, routes=routes))
+    await asyncio.gather(*(client() for _ in range(30)))
+    await eventually(lambda: not gate.records.open)
+    outcomes = {reading.outcome for reading in gate.records.readings}
+    assert {"ok", "client_gone", "truncated", "backend_error"} <= outcomes
+    assert "internal" not in outcomes
+    assert not any(pool._calls for pool in gate.gate.pools.values())
