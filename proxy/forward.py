@@ -182,5 +182,5 @@ class Forward(Exchange):
         return web.Response(
             status=problem.status,
             body=problem.body,
-            headers=self._own_headers() | {"content-type": "application/json"},
+            headers=self._own_headers() | {"content-type": "application/json", "server": "manometer"},
         )

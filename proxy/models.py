@@ -15,6 +15,7 @@ from .gateway import Gateway
 from .meter import grammar
 from .upstream import Request, UpstreamFault
 
+_OURS = {"server": "manometer"}
 _PATIENCE = 3.0  # for a backend's list: what does not answer by then is listed by the configuration alone
 
 
@@ -40,7 +41,7 @@ async def answer(gate: Gateway, request: web.BaseRequest) -> web.StreamResponse:
         return await _pass(gate, request, table.taker.name)
     lists = await asyncio.gather(*(_models(gate, request, name) for name in table.backends))
     merged = merge(table, dict(zip(table.backends, lists, strict=True)))
-    return web.Response(body=orjson.dumps(merged), content_type="application/json")
+    return web.Response(body=orjson.dumps(merged), headers=_OURS, content_type="application/json")
 
 
 def merge(table: routes.Table, lists: Mapping[str, list[Any]]) -> dict[str, Any]:
@@ -105,4 +106,4 @@ async def _fetch(gate: Gateway, request: web.BaseRequest, name: str, path: str) 
 
 
 def _say(problem: errors.Problem) -> web.Response:
-    return web.Response(status=problem.status, body=problem.body, content_type="application/json")
+    return web.Response(status=problem.status, body=problem.body, headers=_OURS, content_type="application/json")
