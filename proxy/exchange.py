@@ -44,6 +44,7 @@ class Exchange:
         self.fault: Fault | None = None  # the proxy's own failure
         self.done: float | None = None
         self._opening: Opening | None = None
+        gate.pulse.enter()
 
     def open(self, leg: Leg | None) -> None:
         """Tell that it has started. `leg` None: it was refused before a backend was chosen."""
@@ -125,6 +126,7 @@ class Exchange:
 
     def finish(self) -> Reading:
         """The backend's request is cancelled if it still runs; the reading goes to the sink."""
+        self.gate.pulse.leave()
         if self.relay is not None:
             self.relay.abort()
         self.open(None)

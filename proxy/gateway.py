@@ -48,7 +48,6 @@ class Gateway:
         """In the event loop, once."""
         self.loop = asyncio.get_running_loop()
         self.pulse = Pulse(self.loop, self.clock)
-        self.pulse.start()
         self._apply(self.settings, None)
 
     async def stop(self) -> None:

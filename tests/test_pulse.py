@@ -28,7 +28,7 @@ class Loop:
 def test_a_late_probe_tells_the_lag() -> None:
     loop, now = Loop(), [10.0]
     pulse = Pulse(loop, lambda: now[0])  # type: ignore[arg-type]
-    pulse.start()
+    pulse.enter()
     for late in (0.0, 0.2, 0.01):
         now[0] += PROBE + late
         loop.waiting.pop()()
@@ -42,10 +42,30 @@ def test_a_late_probe_tells_the_lag() -> None:
 def test_a_probe_that_is_early_is_no_negative_lag() -> None:
     loop, now = Loop(), [10.0]
     pulse = Pulse(loop, lambda: now[0])  # type: ignore[arg-type]
-    pulse.start()
+    pulse.enter()
     now[0] += PROBE / 2
     loop.waiting.pop()()
     assert pulse.worst(0.0) == 0.0
+
+
+def test_the_probe_rests_while_nothing_is_open() -> None:
+    loop, now = Loop(), [10.0]
+    pulse = Pulse(loop, lambda: now[0])  # type: ignore[arg-type]
+    assert not loop.waiting
+    pulse.enter()
+    pulse.enter()
+    assert len(loop.waiting) == 1
+    pulse.leave()
+    loop.waiting.pop()()
+    assert len(loop.waiting) == 1  # one is open still
+    pulse.leave()
+    loop.waiting.pop()()
+    assert not loop.waiting
+    now[0] += 60
+    pulse.enter()
+    now[0] += PROBE
+    loop.waiting.pop()()
+    assert pulse.worst(0.0) == 0.0  # a rest is no lag
 
 
 @given(
