@@ -62,9 +62,9 @@ def load(options: argparse.Namespace) -> None:
     """The client, as `manometer load` runs it."""
     import uvloop
 
-    from loadgen.analysis.quantile import percentiles
     from loadgen.runner import Load, Target, run
     from loadgen.schedule import Closed
+    from proxy.meter.quantile import percentiles
 
     amount = Load(schedule=Closed(options.streams), requests=options.requests)
     result = uvloop.run(run(amount, Target(url=options.url), Ask(options.events)))

@@ -8,7 +8,7 @@ from statistics import median
 
 from cases import Case, Sample
 
-from loadgen.analysis.quantile import percentile
+from proxy.meter.quantile import percentile
 
 _BUSY = 0.9  # of a core
 Samples = dict[str, list[Sample]]  # contestant -> one for each round

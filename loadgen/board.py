@@ -9,7 +9,8 @@ from typing import Any
 import aiohttp
 import orjson
 
-from .analysis.quantile import Percentiles, percentiles
+from proxy.meter.quantile import Percentiles, percentiles
+
 from .mix import SITES
 
 _PAGE = 500  # readings asked for at once: more than come between two looks

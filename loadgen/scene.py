@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from .analysis.quantile import percentiles
+from proxy.meter.quantile import percentiles
+
 from .board import Board, Tally
 from .demo import Proxy, View
 

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from .meter import Reading
+from .meter.quantile import percentiles
 from .metrics import LATENCY  # so that the page and Grafana draw the same shape
 
 NOT_FAILED = frozenset({"ok", "client_gone"})  # a client that leaves is no fault of a backend
@@ -65,19 +65,6 @@ class Sample(NamedTuple):
             reading.cost,
             reading.currency,
         )
-
-
-def percentile(values: Sequence[float], share: float) -> float | None:
-    """The value below which `share` of the sorted `values` lie, linear between order statistics (Hyndman-Fan 7).
-
-    The unit is that of the values. None when there are none.
-    """
-    if not values:
-        return None
-    place = (len(values) - 1) * share
-    below = math.floor(place)
-    above = min(below + 1, len(values) - 1)
-    return values[below] + (values[above] - values[below]) * (place - below)
 
 
 def row(backend: Backend, samples: Sequence[Sample], seconds: float) -> dict[str, Any]:
@@ -211,8 +198,8 @@ def tokens(seconds: Mapping[str, Mapping[int, float]], now: float, span: int) ->
 
 
 def _spread(values: Iterable[float | None]) -> dict[str, Any]:
-    known = sorted(v for v in values if v is not None)
-    return {"n": len(known), "p50": percentile(known, 0.5), "p95": percentile(known, 0.95)}
+    found = percentiles(values)
+    return {"n": found.n, "p50": found.p50, "p95": found.p95}
 
 
 def _over(amount: float, base: float) -> float | None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadgen.analysis.quantile import percentile, percentiles
+from proxy.meter.quantile import percentile, percentiles
 
 VALUES = st.lists(st.floats(0, 1e6), min_size=1, max_size=200)
 

@@ -1,13 +1,12 @@
 from decimal import Decimal
 
-import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.meter import Usage
 from proxy.metrics import LATENCY
-from proxy.window import Backend, Sample, Series, costs, distribution, percentile, silence_share, tokens
+from proxy.window import Backend, Sample, Series, costs, distribution, silence_share, tokens
 from tests.traffic import NOW, arrivals, plain, reading
 
 
@@ -25,15 +24,6 @@ def test_the_distribution_is_of_shares_with_the_bound_inside():
     assert {bound: share for bound, share in shares.items() if share} == pytest.approx(
         {0.25: 1 / 3, 0.3: 1 / 3, "more": 1 / 3}
     )
-
-
-@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50), st.floats(0, 1))
-def test_percentiles_are_numpys(values, share):
-    assert percentile(sorted(values), share) == pytest.approx(float(numpy.quantile(values, share)))
-
-
-def test_no_values_have_no_percentile():
-    assert percentile([], 0.5) is None
 
 
 def test_there_is_no_silence_share_without_a_stream():

@@ -1,8 +1,7 @@
 """Readings -> what a report says. Pure: no clock, no socket, no file; randomness is an argument.
 
-One module for each kind of statement:
+One module for each kind of statement (percentiles are `proxy.meter.quantile`, the same for proxy and reports):
 
-- `quantile`: percentiles of raw values, and what failures do to them;
 - `interval`: how sure one can be of them;
 - `span`: which stretch of a run is measured, and the throughput in it;
 - `metric`: what is measured of one exchange, with its unit and which way is better;

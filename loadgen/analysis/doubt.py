@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from proxy.meter.quantile import P99_NEEDS, percentile
 from proxy.meter.reading import Reading
 
 from .metric import lag
-from .quantile import P99_NEEDS, percentile
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from proxy.meter.quantile import Percentiles, percentiles
 from proxy.meter.reading import Reading
 
 from . import span
 from .doubt import Health, late, usage_source, warnings
 from .metric import LATENCIES, METRICS
-from .quantile import Percentiles, percentiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

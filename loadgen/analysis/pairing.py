@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from math import inf, isinf
 from typing import Any
 
+from proxy.meter.quantile import percentile
+
 from .interval import CONFIDENCE, order_statistic, sign_test
-from .quantile import percentile
 
 FEWEST = 6  # the least number of pairs of which a 95 % interval of the median exists
 
