@@ -1,7 +1,7 @@
 """One command's run: the server, the questions, the levels measured so far, and where they are written.
 
 1. Before anything is loaded the server is asked who it is (`identity`).
-2. What is measured is written after every level, and however a command ends (done, Ctrl-C, deadline, an error)
+2. What is measured is written level by level, and however a command ends (done, Ctrl-C, deadline, an error)
    its report is drawn from what there is, marked as interrupted.
 3. Writing and scoring happen between levels: while a level runs, the client does nothing but read.
 """
@@ -44,10 +44,6 @@ class Measured:
     json: dict[str, Any]
     readings: list[tuple[int, Reading]]
     scores: dict[int, quality.Score] = field(default_factory=dict)
-
-    @property
-    def of(self) -> list[Reading]:
-        return [reading for _, reading in self.readings]
 
 
 class Bench:
@@ -166,6 +162,7 @@ class Bench:
         )
         name = target.backend or ask.question.model
         self.screen.begin(title or f"{name} {_place(schedule)}", None if requests is None else requests + warmup)
+        self.save()
         run = Run()
         seen: list[tuple[int, Reading, bool]] = []
 
@@ -255,6 +252,12 @@ class Bench:
         if self.focus is None:
             return [r for _, own in self._readings[name] for r in own]
         return next((own for at, own in reversed(self._readings[name]) if at == self.focus), [])
+
+    def save(self) -> None:
+        """What there is before another level: should we be killed, it is there and says that it is not all."""
+        if self.place is not None and self.levels:
+            unfinished = {"interrupted": True, "valid": False, "verdict": "BROKEN OFF: killed while it ran"}
+            self.place.write(document.plain(self.document("") | unfinished))
 
     def finish(self, verdict: str) -> None:
         """Write and show the report."""

@@ -101,6 +101,7 @@ def compare(
 
 async def _scene(bench: Bench, scenario: Scenario, sides: Sequence[Side], pairs: int) -> Decision:
     """One scenario: both sides asked, folded, compared."""
+    bench.save()
     bench.screen.begin(scenario.name, 2 * pairs)
     run = Run()
     try:

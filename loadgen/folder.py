@@ -7,7 +7,7 @@
 | summary.csv | its levels, or its cells, as a table |
 | report.html | the report; `NAME.svg` its curves, `NAME.png` too where something here can draw them |
 
-Readings are appended as levels end and the document is written again each time, so a run that is cut off
+Readings are appended as levels end and the document is written again before the next, so a run that is killed
 leaves what it had.
 """
 

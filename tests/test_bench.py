@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -134,3 +135,25 @@ def test_without_a_check_the_server_is_not_asked(tmp_path):
     assert result.exit_code == 0
     assert len(server.exchanges) == 2
     assert (refused.exit_code, "--no-check needs --model" in refused.stderr) == (2, True)
+
+
+def test_a_run_that_is_killed_leaves_its_finished_levels(tmp_path):
+    seen = []
+    options = Options(out=tmp_path, prompts="short", warmup=0)
+
+    async def body(bench):
+        target = bench.target()
+        model = await bench.identify(target, "")
+        for level in (1, 2):
+            await bench.measure(target, Ask(bench.work(), bench.question(model)), Closed(level), requests=2)
+            seen.append(sorted(path.name for path in bench.place.path.iterdir()))
+            if level == 2:
+                seen.append(json.loads((bench.place.path / "summary.json").read_text()))
+        return "fine"
+
+    with simulated(profile="diffusion") as backend:
+        start("ladder", replace(options, url=backend.url), {}, body)
+    assert seen[0] == ["readings.jsonl"]
+    before_the_end = seen[2]
+    assert [one["concurrency"] for one in before_the_end["levels"]] == [1]
+    assert (before_the_end["valid"], before_the_end["verdict"]) == (False, "BROKEN OFF: killed while it ran")
