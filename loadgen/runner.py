@@ -254,7 +254,9 @@ class Part:
     async def _one(self, n: int, intended: float | None) -> Reading:
         load = self._load
         assert self._start is not None
-        measured = n >= load.warmup and time.monotonic() >= self._start + load.warmup_time
+        # A timer may fire a hair early: without a warm-up time every request counts, the very first too.
+        late = not load.warmup_time or time.monotonic() >= self._start + load.warmup_time
+        measured = n >= load.warmup and late
         reading = await self._client.ask(self._ask(n), f"{load.name}-{load.seed}-{n}", intended)
         self._run.add(n, reading, measured)
         if self._told is not None:
