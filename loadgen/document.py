@@ -80,7 +80,7 @@ def measured(level: Level, readings: Sequence[Reading], *, seed: int = 0, **fact
         values = sorted(v for v in map(METRICS[name].of, ok) if v is not None)
         # The order statistics know when a sample is too small to say anything; the bootstrap does not.
         intervals[name] = {
-            f"p{q}": bootstrap(values, q, source, resamples=1000) if order_statistic(values, q) else None
+            f"p{q}": bootstrap(values, q, source, resamples=500) if order_statistic(values, q) else None
             for q in (50, 95)
         }
     return level.json() | {"intervals": intervals} | facts

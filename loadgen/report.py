@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -41,14 +42,15 @@ _LEVEL_COLUMNS = (
 def html(documents: Sequence[Document], *, library: bool = True) -> str:
     """The report of one run, or of several beside each other. `library`: put Plotly in, where it is installed."""
     title = " · ".join(f"{d['command']} {d['name']}" for d in documents)
-    body = "".join(_sections(documents))
     page = resources.files("loadgen").joinpath("report.html").read_text("utf-8")
     script = _library() if library else None
-    parts = {"title": escape(title), "library": f"<script>{script}</script>" if script else ""}
-    # The body goes in last: it may hold anything, the marks of this template too.
-    for name, part in parts.items():
-        page = page.replace("{{" + name + "}}", part, 1)
-    return page.replace("{{body}}", body, 1)
+    parts = {
+        "title": escape(title),
+        "body": "".join(_sections(documents)),
+        "library": f"<script>{script}</script>" if script else "",
+    }
+    # Cut first, filled then: what is filled in may hold anything, the marks of this template too.
+    return "".join(parts.get(piece, piece) for piece in re.split(r"\{\{(\w+)\}\}", page))
 
 
 def _library() -> str | None:
@@ -59,7 +61,8 @@ def _library() -> str | None:
     file = Path(spec.origin).parent / "package_data" / "plotly.min.js"
     if not file.is_file():
         return None
-    return file.read_text("utf-8").replace("</script", "<\\/script")
+    source = file.read_text("utf-8")
+    return source.replace("</script", "<\\/script") if "</script" in source else source
 
 
 def _sections(documents: Sequence[Document]) -> list[str]:
