@@ -93,7 +93,11 @@ class ChunkedSocket(Socket):
     __slots__ = ()
 
     def write(self, data: bytes) -> int:
-        return super().write(b"%x\r\n%b\r\n" % (len(data), data))
+        if self._head:
+            return super().write(b"%x\r\n%b\r\n" % (len(data), data))
+        transport = self._transport
+        transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        return transport.get_write_buffer_size()
 
     def end(self, rest: bytes) -> Sent:
         if rest:

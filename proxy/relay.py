@@ -93,7 +93,7 @@ class Relay:
         self._filters = filters
         chunks, self.chunks = self.chunks, []
         for at, data in chunks:
-            self._forward(client, at, data)
+            self.on_chunk(at, data)
 
     # the backend leg's side
 
@@ -111,12 +111,29 @@ class Relay:
         _settle(self.head)
 
     def on_chunk(self, at: float, data: bytes) -> None:
+        """The path of every byte: written in one piece, because calls are what it costs."""
         client = self._client
         if client is None:
             self.chunks.append((at, data))
-            _settle(self.first)
-        else:
-            self._forward(client, at, data)
+            return _settle(self.first)
+        out = data
+        for part in self._filters:
+            out = part.feed(out)
+        if out:
+            self._waiting = client.write(out)  # reaches the kernel in this call, unless the socket is full
+        until = self._clock()
+        if self._waiting or self._late:
+            until = self._behind(client, until)
+        if not self.blind:
+            try:
+                self.meter.feed(data, at, until)
+            except Exception:
+                self._failed()
+            if self.meter.terminal_at is not None:
+                self._terminated(until)
+        if not self.outputs:
+            self._first_output()
+        return None
 
     def on_end(self, at: float) -> None:
         self.ended = at
@@ -131,42 +148,32 @@ class Relay:
         for future in (self.head, self.first, self.end):
             _settle(future)
 
-    # the path of every byte
+    def _behind(self, client: Client, until: float) -> float:
+        """The socket has not taken all, or had not before. When it has what comes now: `until`, or nobody knows yet."""
+        if not self._waiting:
+            self._caught_up(until)
+            return until
+        self._late = True
+        if client.choked and self._choke is not None:
+            self._choke()
+        return _UNKNOWN
 
-    def _forward(self, client: Client, at: float, data: bytes) -> None:
-        out = data
-        for part in self._filters:
-            out = part.feed(out)
-        if out:
-            self._waiting = client.write(out)  # reaches the kernel in this call, unless the socket is full
-        until = self._clock()
-        if self._waiting:
-            self._late = True
-            if client.choked and self._choke is not None:
-                self._choke()
-            self._measure(data, at)
-        else:
-            if self._late:
-                self._caught_up(until)
-            self._measure(data, at, until)
+    def _failed(self) -> None:
+        """No bug of the meter may break a stream: its bytes are with the client already."""
+        log.exception("an answer could not be read")
+        self.blind = True
+
+    def _terminated(self, until: float) -> None:
+        """The API's own end is with the client."""
+        if self.delivered is None and until == until:
+            self.delivered = until
+
+    def _first_output(self) -> None:
         # A body that is no stream of events is output from its first byte on, as far as time limits go.
-        if not self.outputs and (self.meter.output or not self.meter.streamed):
+        if self.meter.output or not self.meter.streamed:
             self.outputs = True
             if self.call is not None:
                 self.call.output()
-
-    def _measure(self, data: bytes, at: float, until: float = _UNKNOWN) -> None:
-        """No bug of the meter may break a stream: its bytes are with the client already."""
-        if self.blind:
-            return
-        meter = self.meter
-        try:
-            meter.feed(data, at, until)
-        except Exception:
-            log.exception("an answer could not be read")
-            self.blind = True
-        if meter.terminal_at is not None and self.delivered is None and until == until:
-            self.delivered = until
 
     def _caught_up(self, until: float) -> None:
         """The client's socket has all that was written: what it had not before was taken with this."""
@@ -185,7 +192,11 @@ class Relay:
             for change in filters:
                 part = change.feed(part)
             out.append(part)
-            self._measure(data, at)
+            try:
+                if not self.blind:
+                    self.meter.feed(data, at)
+            except Exception:
+                self._failed()
         self.chunks = []
         out.append(self.rest())
         return b"".join(out)
