@@ -37,7 +37,7 @@ async def answer(gate: Gateway, request: web.BaseRequest) -> web.StreamResponse:
     table = gate.table
     if path.rstrip("/") != "/v1/models" or request.method == "OPTIONS":
         return await _pass(gate, request, _owner(gate, request))
-    if len(table.backends) == 1 and table.taker is not None and not table.routes:
+    if len(table.backends) == 1 and table.taker is not None and not (table.routes or table.taker.aliases):
         return await _pass(gate, request, table.taker.name)
     lists = await asyncio.gather(*(_models(gate, request, name) for name in table.backends))
     merged = merge(table, dict(zip(table.backends, lists, strict=True)))

@@ -37,6 +37,13 @@ async def test_one_backends_answer_crosses_byte_for_byte(stage: Any, proxy: Any)
     assert not gate.records.openings
 
 
+async def test_one_backends_aliases_are_listed_with_its_models(stage: Any, proxy: Any) -> None:
+    back = await stage(replies(whole(listing("m", context=8))))
+    got = await get(await proxy(settings(back, aliases={"fast": "m"})))
+    rows = {row["id"]: row for row in json.loads(got.body)["data"]}
+    assert set(rows) == {"fast", "m"} and rows["fast"]["context"] == 8
+
+
 async def test_its_faults_and_errors_cross_too(stage: Any, proxy: Any) -> None:
     back = await stage(replies(whole(b'{"error":"no"}', 403)))
     got = await get(await proxy(settings(back)))
