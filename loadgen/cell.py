@@ -12,7 +12,7 @@ from typing import Any
 
 from proxy.meter.reading import Reading
 
-from .analysis.pairing import ratio
+from .analysis.pairing import FEWEST, ratio
 from .bench import Measured
 from .plan import Ask
 from .quality import pass_rate
@@ -86,7 +86,8 @@ def mark(cells: Sequence[Cell]) -> None:
         beside = {knob: list(_beside(cell, cells, knob)) for knob in _SERVERS}
         idle = [knob for knob, others in beside.items() if others and not any(differs(cell, o) for o in others)]
         seen = "seen" if any(beside.values()) else ""
-        cell["effect"] = f"no effect seen: {', '.join(idle)}" if idle else seen
+        verdict = "no effect seen" if len(cell["answers"]) >= FEWEST else f"under {FEWEST} questions, can't tell"
+        cell["effect"] = f"{verdict}: {', '.join(idle)}" if idle else seen
 
 
 def _beside(cell: Cell, cells: Sequence[Cell], knob: str) -> Iterator[Cell]:

@@ -30,6 +30,14 @@ def test_a_setting_that_changes_times_is_seen_and_one_that_does_not_is_named():
     assert {c["effect"] for c in cells} == {"no effect seen: width"}
 
 
+def test_three_questions_are_too_few_to_say_that_a_setting_has_no_effect():
+    cells = [cell(steps, 32, 0.1 * steps, text=f"{steps}-{{n}}") for steps in (4, 64)]
+    for each in cells:
+        each["answers"] = each["answers"][:3]
+    mark(cells)
+    assert {c["effect"] for c in cells} == {"under 6 questions, can't tell: steps"}
+
+
 def test_settings_that_all_matter_are_seen():
     cells = [cell(steps, width, 0.1 * steps + 1 / width) for steps in (4, 8) for width in (8, 16)]
     mark(cells)
