@@ -21,6 +21,7 @@ from .ticket import Refused, Ticket
 from .upstream import Request, UpstreamFault
 
 log = logging.getLogger("manometer")
+_UNDRAFTED = Draft(b"")
 
 
 class Exchange:
@@ -36,7 +37,7 @@ class Exchange:
         self.received = ticket.received
         self.started_at = ticket.started_at
         self.leg: Leg | None = None
-        self.draft = Draft(b"")
+        self.draft = _UNDRAFTED
         self.relay: Relay | None = None
         self.attempts: list[Attempt] = []
         self.outcome: str | None = None  # None: it is for the stream to say

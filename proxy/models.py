@@ -13,6 +13,7 @@ from . import errors, headers, routes
 from .fetch import Answer, fetch
 from .gateway import Gateway
 from .meter import grammar
+from .ticket import Refused, caller
 from .upstream import Request, UpstreamFault
 
 _OURS = {"server": "manometer"}
@@ -30,10 +31,11 @@ async def answer(gate: Gateway, request: web.BaseRequest) -> web.StreamResponse:
     path = request.raw_path.partition("?")[0]
     if not routes.served(path):
         return _say(errors.not_served(path))
-    if request.method != "OPTIONS" and not gate.open_to_all:
-        key = headers.credential(request.raw_headers)
-        if gate.client(key) is None:
-            return _say(errors.wrong_key() if key else errors.no_key())
+    if request.method != "OPTIONS":
+        try:
+            caller(gate, request.raw_headers)
+        except Refused as refused:
+            return _say(refused.problem)
     table = gate.table
     if path.rstrip("/") != "/v1/models" or request.method == "OPTIONS":
         return await _pass(gate, request, _owner(gate, request))

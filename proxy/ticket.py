@@ -6,6 +6,7 @@ Whatever can't go on is `Refused`, with the answer that the client gets.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from aiohttp import web
@@ -28,6 +29,17 @@ class Refused(Exception):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
         self.problem = problem
+
+
+def caller(gate: Gateway, raw_headers: Iterable[headers.Header]) -> str | None:
+    """The client whose key is shown; None where everybody may call. Raises Refused."""
+    if gate.open_to_all:
+        return None
+    key = headers.credential(raw_headers)
+    client = gate.client(key) if key else None
+    if client is None:
+        raise Refused(errors.wrong_key() if key else errors.no_key())
+    return client
 
 
 class Lookup(dict[str, str]):
@@ -77,7 +89,9 @@ class Ticket:
 
     async def admit(self, gate: Gateway, request: web.BaseRequest) -> Plan:
         """The plan for it. Raises Refused."""
-        self._know(gate)
+        if gate.draining:
+            raise Refused(errors.draining())
+        self.client = caller(gate, self.raw_headers)
         self.raw = await self._read(gate, request)
         self.body = self._parse(gate, self.headers.get("content-type", "").partition(";")[0].strip().lower())
         self.plan = plan = self._route(gate)
@@ -95,16 +109,6 @@ class Ticket:
     def says(self, member: str) -> Any:
         """A member of the JSON body; None without one."""
         return self.body.get(member) if self.body is not None else None
-
-    def _know(self, gate: Gateway) -> None:
-        if gate.draining:
-            raise Refused(errors.draining())
-        if gate.open_to_all:
-            return
-        key = headers.credential(self.raw_headers)
-        self.client = gate.client(key) if key else None
-        if self.client is None:
-            raise Refused(errors.wrong_key() if key else errors.no_key())
 
     async def _read(self, gate: Gateway, request: web.BaseRequest) -> bytes:
         limit = gate.settings.listen.body_limit
