@@ -53,7 +53,7 @@ class Plain:
         """The characters of text in a read that is one plain event; 0 if it is not. It starts with `before`."""
         if not chunk.endswith(self._after):
             return 0
-        text = chunk[self._from : self._to]
+        text = chunk[self._from : self._to]  # from here on as `_printable`, without the call: it is of every event
         if b'"' in text or b"\\" in text:
             return 0
         try:
