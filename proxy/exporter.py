@@ -185,7 +185,7 @@ class Exporter(Collector):
         if not reading.arrivals:
             self._series.count(m.NO_OUTPUT, (*labels, reading.outcome))
             return
-        if holds := [hold for hold in reading.arrivals.column("hold") if hold == hold]:
+        if holds := reading.holds:
             self._series.child(m.HOLD, labels).add_all(holds)
         if not reading.streamed:
             return

@@ -9,7 +9,6 @@ dropped; if it is gone, the forwarder finishes its streams and ends.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import pickle
 import signal
@@ -20,7 +19,7 @@ from typing import Any, cast
 import uvloop
 from aiohttp import web
 
-from . import wire
+from . import garbage, wire
 from .app import make_runner
 from .gateway import Gateway
 from .meter import Reading
@@ -129,7 +128,7 @@ async def run(listener: socket.socket, link_socket: socket.socket) -> None:
     await runner.setup()
     site = web.SockSite(runner, listener, backlog=4096)
     await site.start()
-    _quiet_collector()
+    garbage.quiet()
     link.ready()
     await link.drain
     await site.stop()  # no new connections; requests on open ones are answered with 503
@@ -137,13 +136,6 @@ async def run(listener: socket.socket, link_socket: socket.socket) -> None:
     await runner.cleanup()
     link.flush()
     await asyncio.sleep(0.05)
-
-
-def _quiet_collector() -> None:
-    """What is loaded stays; young objects are looked at rarely: a collection in a stream is a false stamp."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
 
 
 def main() -> None:

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from .meter import Fault, Reading
 
 log = logging.getLogger("manometer")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
+class Opening(NamedTuple):
     """An exchange that has started. `backend`, `model`, `decoding` are the plan's: a fallback may change them."""
 
     id: str

@@ -16,7 +16,7 @@ from typing import Any
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from . import routes, settings, workers
+from . import garbage, routes, settings, workers
 from .admin import LOOPBACK, make_admin
 from .discovery import discover
 from .exporter import Exporter, Pair, Priced, render
@@ -164,12 +164,14 @@ def _resident(pid: int) -> int:
 
 async def serve(config: Settings, path: Path | None) -> None:
     """Until SIGTERM or SIGINT. Raises PortTaken."""
-    journal = Journal()
+    loop = asyncio.get_running_loop()
+    journal = Journal(soon=loop.call_soon)
     main = Main(await _discovered(config, journal), path, journal)
     reloads = asyncio.Queue[None]()
-    workers.on_signals(asyncio.get_running_loop(), main.stopping.set, lambda: reloads.put_nowait(None))
+    workers.on_signals(loop, main.stopping.set, lambda: reloads.put_nowait(None))
     reloading = asyncio.create_task(_reload(main, reloads))
     await main.start()
+    garbage.quiet()
     try:
         await main.stopping.wait()
     finally:

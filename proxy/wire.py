@@ -19,11 +19,8 @@ from .recorder import Opening
 SETTINGS, READY, BATCH, DRAIN = b"S", b"R", b"B", b"D"
 _HEAD = struct.Struct("!Ic")
 
-_OPENING = attrgetter(*(f.name for f in fields(Opening)))
 _READING_NAMES = tuple(f.name for f in fields(Reading))
 _READING = attrgetter(*_READING_NAMES)
-_USAGE = attrgetter(*(f.name for f in fields(Usage)))
-_OPENING_NAMES = tuple(f.name for f in fields(Opening))
 
 
 def frame(kind: bytes, body: bytes = b"") -> bytes:
@@ -56,11 +53,11 @@ def pack(records: list[tuple[Any, ...]], dropped: list[str]) -> bytes:
 
 def unpack(body: bytes) -> tuple[list[str], list[Opening | Reading]]:
     dropped, records = marshal.loads(body)
-    return dropped, [_opening(row) if kind == "o" else _reading(row) for kind, row in records]
+    return dropped, [Opening._make(row) if kind == "o" else _reading(row) for kind, row in records]
 
 
 def flat_opening(opening: Opening) -> tuple[str, tuple[Any, ...]]:
-    return "o", _OPENING(opening)
+    return "o", tuple(opening)
 
 
 def flat_reading(reading: Reading) -> tuple[str, tuple[Any, ...]]:
@@ -69,10 +66,6 @@ def flat_reading(reading: Reading) -> tuple[str, tuple[Any, ...]]:
         if row[index] is not None:
             row[index] = flatten(row[index])
     return "r", tuple(row)
-
-
-def _opening(row: tuple[Any, ...]) -> Opening:
-    return Opening(**dict(zip(_OPENING_NAMES, row, strict=True)))
 
 
 def _reading(row: tuple[Any, ...]) -> Reading:
@@ -89,11 +82,11 @@ def _reading(row: tuple[Any, ...]) -> Reading:
 # name -> (to plain values, and back)
 _NESTED: dict[str, tuple[Any, Any]] = {
     "arrivals": (Arrivals.tobytes, Arrivals.frombytes),
-    "tokens": (_USAGE, lambda row: Usage(*row)),
-    "fault": (tuple, lambda row: Fault(*row)),
-    "settled": (tuple, lambda row: Settled(*row)),
+    "tokens": (tuple, Usage._make),
+    "fault": (tuple, Fault._make),
+    "settled": (tuple, Settled._make),
     "cost": (str, Decimal),
-    "attempts": (lambda rows: tuple(map(tuple, rows)), lambda rows: tuple(Attempt(*row) for row in rows)),
+    "attempts": (lambda rows: tuple(map(tuple, rows)), lambda rows: tuple(map(Attempt._make, rows))),
 }
 _FLATTEN = tuple((_READING_NAMES.index(name), flatten) for name, (flatten, _) in _NESTED.items())
 _BUILD = tuple((_READING_NAMES.index(name), build) for name, (_, build) in _NESTED.items())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 
 from proxy.journal import Journal
@@ -32,12 +34,25 @@ def test_an_exchange_is_one_line_with_its_numbers() -> None:
 
 def test_what_is_not_known_is_null_and_costs_are_exact() -> None:
     out = io.StringIO()
-    from dataclasses import replace
-
     Journal(out).finished(replace(wire.read(status=500), cost=Decimal("0.00000012")))
     (line,) = lines(out)
     assert (line["ttft_ms"], line["completion_tokens"], line["cost"]) == (None, None, "0.00000012")
     assert (line["outcome"], line["fault"]) == ("backend_error", "http_500")
+
+
+def test_lines_of_a_batch_are_written_together_and_before_any_other() -> None:
+    out, due = io.StringIO(), list[Callable[[], None]]()
+    journal = Journal(out, soon=due.append)
+    for name in ("a", "b"):
+        journal.finished(replace(wire.read(), id=name))
+    assert (out.getvalue(), len(due)) == ("", 1)
+    due.pop()()
+    assert [line["id"] for line in lines(out)] == ["a", "b"]
+    journal.finished(replace(wire.read(), id="c"))
+    journal.say("stopped")
+    assert [line["event"] for line in lines(out)[2:]] == ["exchange", "stopped"]
+    due.pop()()  # what was due is done already
+    assert len(lines(out)) == 4
 
 
 def test_no_name_that_a_client_sends_can_break_a_line() -> None:

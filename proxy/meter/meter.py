@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import replace as changed
 from typing import Any, Protocol
 
 from . import grammar, snapshot, timeline
@@ -357,7 +356,7 @@ class Meter:
 
     def _visible(self) -> Usage:
         """The tokens as reported; those of a canvas are not those of the text, which then are unknown."""
-        return changed(self._usage, completion=None, total=None) if self._canvas else self._usage
+        return self._usage._replace(completion=None, total=None) if self._canvas else self._usage
 
     def _read_body(self, ended: float) -> None:
         """A JSON answer is one arrival at its end."""

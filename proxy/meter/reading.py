@@ -353,12 +353,16 @@ class Reading:
         return timeline.tpot(self.arrivals, self.tokens.completion)
 
     @property
+    def holds(self) -> list[float]:
+        return timeline.holds(self.arrivals)
+
+    @property
     def hold_max(self) -> float | None:
-        return max(timeline.holds(self.arrivals), default=None)
+        return max(self.holds, default=None)
 
     @property
     def hold_sum(self) -> float | None:
-        holds = timeline.holds(self.arrivals)
+        holds = self.holds
         return sum(holds) if holds else None
 
     @property

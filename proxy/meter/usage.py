@@ -7,12 +7,10 @@ count is a placeholder, not news.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """Tokens of one exchange. `cached` and `cache_write` are part of `prompt`, `reasoning` is part of `completion`."""
 
     prompt: int | None = None
@@ -26,14 +24,14 @@ class Usage:
         """This usage, brought up to date by a later report."""
         if self is NOTHING:
             return later
-        return Usage(*(_newer(getattr(self, n), getattr(later, n)) for n in NAMES))
+        return Usage(*map(_newer, self, later))
 
     def __bool__(self) -> bool:
         """Whether a prompt, completion or total count was reported."""
         return self.prompt is not None or self.completion is not None or self.total is not None
 
 
-NAMES = tuple(field.name for field in fields(Usage))
+NAMES = Usage._fields
 NOTHING = Usage()
 
 # Where each count may be found, the best place first: OpenAI chat, OpenAI responses, then the flat spellings
