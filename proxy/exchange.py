@@ -1,6 +1,7 @@
 """One request's way to a backend and back to a reading: what forwarding to a client and mirroring share.
 
-An opening is followed by exactly one reading. `finish` stands in the `finally` of whoever conducts the exchange.
+An opening is followed by exactly one reading. `end` stands in the `finally` of whoever conducts the exchange;
+`finish` follows it, at once or when there is time.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Exchange:
         self.outcome: str | None = None  # None: it is for the stream to say
         self.problem: Problem | None = None  # the proxy's own answer
         self.fault: Fault | None = None  # the proxy's own failure
-        self.done: float | None = None
+        self.done: float | None = None  # when the client had the last byte
+        self.loop_lag = 0.0
         self._opening: Opening | None = None
         gate.pulse.enter()
 
@@ -125,12 +127,18 @@ class Exchange:
         if self.relay is not None and self.relay.call is not None:
             self.relay.call.forget()
 
-    def finish(self) -> Reading:
-        """The backend's request is cancelled if it still runs; the reading goes to the sink."""
-        self.gate.pulse.leave()
-        if self.relay is not None:
-            self.relay.abort()
+    def end(self) -> None:
+        """It is over: the backend's request is cancelled if it still runs, and no stamp is taken after this."""
+        gate, relay = self.gate, self.relay
+        if relay is not None:
+            relay.abort()
         self.open(None)
+        self.done = (relay.delivered if relay is not None else None) or self.done or gate.clock()
+        self.loop_lag = gate.pulse.worst(self.received)
+        gate.pulse.leave()
+
+    def finish(self) -> Reading:
+        """The reading. It goes to the sink."""
         assert self._opening is not None
         try:
             if self.relay is not None and self.relay.blind:
@@ -145,17 +153,17 @@ class Exchange:
         return reading
 
     def _reading(self, relay: Relay | None) -> Reading:
-        gate, ticket = self.gate, self.ticket
+        ticket = self.ticket
         meter = relay.meter if relay else Meter(api=ticket.api, received=self.received)
         return meter.finish(
-            (relay.delivered if relay else None) or self.done or gate.clock(),
+            self.done or self.received,
             id=self.id,
             started_at=self.started_at,
             ended=relay.ended if relay else None,
             outcome=self.outcome,
             fault=self._fault(relay),
             price=self._price(),
-            loop_lag=gate.pulse.worst(self.received),
+            loop_lag=self.loop_lag,
             **self._facts(relay),
         )
 

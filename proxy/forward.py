@@ -67,7 +67,8 @@ class Forward(Exchange):
         finally:
             if self._draining is not None:
                 self._draining.cancel()
-            self.finish()
+            self.end()
+            self.gate.backlog.add(self.finish)
             self._socket = None
 
     async def _conduct(self, plan: Plan) -> Relay:

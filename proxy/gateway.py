@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+from .backlog import Backlog
 from .dialects import Dialect
 from .pulse import Pulse
 from .recorder import Sink
@@ -41,6 +42,7 @@ class Gateway:
     draining: bool = False
     deadline: float = math.inf  # whatever still runs then is cut
     pulse: Pulse = field(init=False)
+    backlog: Backlog = field(init=False)
     loop: asyncio.AbstractEventLoop = field(init=False)
     _keys: dict[bytes, str] = field(default_factory=dict, repr=False)
 
@@ -48,9 +50,11 @@ class Gateway:
         """In the event loop, once."""
         self.loop = asyncio.get_running_loop()
         self.pulse = Pulse(self.loop, self.clock)
+        self.backlog = Backlog(self.loop)
         self._apply(self.settings, None)
 
     async def stop(self) -> None:
+        self.backlog.flush()
         self.pulse.stop()
         for pool in self.pools.values():
             await pool.close()

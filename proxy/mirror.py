@@ -89,6 +89,7 @@ class Shadow(Exchange):
             log.exception("mirrored request %s failed", self.id)
             self.outcome = "internal"
         finally:
+            self.end()
             reading = self.finish()
         return reading.cost or Decimal(0)
 

@@ -243,6 +243,12 @@ class Proxy:
         self.port = self._runner.addresses[0][1]
         return self
 
+    @property
+    def readings(self) -> list[Reading]:
+        """Those of all exchanges that have ended by now."""
+        self.gate.backlog.flush()
+        return self.records.readings
+
     def connections(self) -> list[Any]:
         """The server's end of each client's connection."""
         assert self._runner is not None and self._runner.server is not None

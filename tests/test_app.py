@@ -37,7 +37,7 @@ async def test_every_path_and_method_under_v1_reaches_the_backend(stage: Any, pr
     ]:
         assert (await ask(gate, post({"model": "m"} if method == "POST" else None, path, method=method))).status == 200
         assert (back.asked[-1].method, back.asked[-1].target) == (method, path)
-    assert [reading.api for reading in gate.records.readings][:6] == [
+    assert [reading.api for reading in gate.readings][:6] == [
         *("chat", "completions", "fim", "edit", "responses", "embeddings")
     ]
 
@@ -87,9 +87,9 @@ async def test_a_stream_that_outlasts_the_limit_is_cut_and_the_cut_is_ours(stage
     assert not got.clean
     assert b"[DONE]" not in got.body
     await gate.records.reading(1)
-    assert [reading.outcome for reading in gate.records.readings] == ["client_gone", "internal"]
-    assert gate.records.readings[1].fault is not None
-    assert gate.records.readings[1].fault.code == "shutting_down"
+    assert [reading.outcome for reading in gate.readings] == ["client_gone", "internal"]
+    assert gate.readings[1].fault is not None
+    assert gate.readings[1].fault.code == "shutting_down"
     await asyncio.wait_for(back.peers[0].gone.wait(), 10)
 
 
@@ -111,4 +111,4 @@ async def test_a_client_that_asks_on_without_taking_its_answers_waits(stage: Any
         while taken < 50 * len(big):
             taken += len(await client.reader.read(1 << 20))
     await gate.records.reading(49)
-    assert {reading.outcome for reading in gate.records.readings} == {"ok"}
+    assert {reading.outcome for reading in gate.readings} == {"ok"}

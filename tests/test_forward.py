@@ -272,7 +272,7 @@ async def test_a_model_that_nobody_lists_is_404_with_the_known_ones(proxy: Any) 
     got, gate = await refused(proxy, post(chat(model="unknown")), models=["known"])
     assert (got.status, got.error["code"], got.error["param"]) == (404, "model_not_found", "model")
     assert "known" in got.error["message"]
-    reading = gate.records.readings[0]
+    reading = gate.readings[0]
     assert (reading.backend, reading.status, reading.model) == (None, 404, None)
 
 
@@ -286,7 +286,7 @@ async def test_no_key_or_a_wrong_one_is_401(proxy: Any, headers: dict[str, str],
     assert said in got.error["message"]
     for secret in ("right-key", "wrong-key"):
         assert secret not in got.body.decode()
-        assert secret not in json.dumps(gate.records.readings[0].detail(), default=str)
+        assert secret not in json.dumps(gate.readings[0].detail(), default=str)
 
 
 @pytest.mark.parametrize("name", ["authorization", "x-api-key", "api-key"])
@@ -434,9 +434,7 @@ async def test_a_connection_serves_on_after_errors(stage: Any, proxy: Any) -> No
             client.send(request)
             got = await client.answer()
             assert (got.status, got.clean) == (status, True)
-    assert [reading.outcome for reading in gate.records.readings] == [
-        *("refused", "unreachable", "refused", "refused", "ok")
-    ]
+    assert [reading.outcome for reading in gate.readings] == [*("refused", "unreachable", "refused", "refused", "ok")]
 
 
 async def test_requests_in_a_row_are_answered_in_their_order(stage: Any, proxy: Any) -> None:
@@ -460,7 +458,7 @@ async def test_the_backends_connection_is_used_again(stage: Any, proxy: Any) -> 
     for _ in range(5):
         assert (await ask(gate, post(chat()))).status == 200
     assert len(back.peers) == 1
-    assert [reading.connect > 0 for reading in gate.records.readings] == [True, False, False, False, False]
+    assert [reading.connect > 0 for reading in gate.readings] == [True, False, False, False, False]
 
 
 async def test_a_stale_connection_is_replaced_without_the_client_noticing(stage: Any, proxy: Any) -> None:
@@ -476,7 +474,7 @@ async def test_a_stale_connection_is_replaced_without_the_client_noticing(stage:
     for _ in range(2):
         assert (await ask(gate, post(chat()))).body == BODY
     assert len(back.peers) == 2
-    assert len(gate.records.readings) == 2
+    assert len(gate.readings) == 2
 
 
 # -- faults: the client learns of each, and the reading says which ---------------------------------
@@ -616,7 +614,7 @@ async def test_a_meter_that_fails_under_way_breaks_no_stream(
     gate = await proxy(settings(back))
     got = await ask(gate, post(chat(stream=True, stream_options={"include_usage": True})))
     assert (got.body, got.clean) == (wire.text("a") + wire.stop() + wire.DONE, True)
-    assert len(gate.records.readings) == 1
+    assert len(gate.readings) == 1
 
 
 # -- clients that leave ----------------------------------------------------------------------------
@@ -843,7 +841,7 @@ async def test_whatever_fails_there_is_one_answer_of_one_backend(
     gate = await proxy(settings(*backs, timeouts=limits, usage="as-asked", **ROUTE))
     got = await ask(gate, post(chat(stream=True, model="r")))
     reading = await gate.records.reading()
-    assert len(gate.records.readings) == 1
+    assert len(gate.readings) == 1
     assert [len(back.asked) for back in backs] == [1, len(reading.attempts) - 1]
     said = ENDS[kinds[int((reading.backend or "")[1:])]][1]
     if got.status in (502, 504):
@@ -884,12 +882,12 @@ async def test_two_hundred_streams_at_once_and_the_count_is_right_at_every_momen
 
     running = [asyncio.ensure_future(one()) for _ in range(200)]
     await eventually(lambda: len(gate.records.open) == 200)
-    assert (len(gate.records.openings), len(gate.records.readings)) == (200, 0)
+    assert (len(gate.records.openings), len(gate.readings)) == (200, 0)
     release.set()
     for got in await asyncio.gather(*running):
         assert (got.body, got.clean) == (wire.text("a") + wire.stop() + wire.DONE, True)
     await gate.records.reading(199)
-    assert {reading.outcome for reading in gate.records.readings} == {"ok"}
+    assert {reading.outcome for reading in gate.readings} == {"ok"}
 
 
 async def test_a_reload_that_removes_a_backend_lets_its_streams_end(stage: Any, proxy: Any) -> None:
@@ -996,7 +994,7 @@ async def test_many_slow_readers_cost_little_memory_each(stage: Any, proxy: Any)
     for client in clients:
         client.leave()
     await gate.records.reading(19)
-    assert {reading.outcome for reading in gate.records.readings} == {"client_gone"}
+    assert {reading.outcome for reading in gate.readings} == {"client_gone"}
 
 
 async def test_a_body_is_asked_for_before_it_is_sent_unless_it_will_be_refused(stage: Any, proxy: Any) -> None:
@@ -1057,7 +1055,7 @@ async def test_whatever_clients_and_backends_do_every_exchange_ends_once(stage: 
     gate = await proxy(settings(await stage(script), await stage(script), timeouts=limits, routes=routes))
     await asyncio.gather(*(client() for _ in range(30)))
     await eventually(lambda: not gate.records.open)
-    outcomes = {reading.outcome for reading in gate.records.readings}
+    outcomes = {reading.outcome for reading in gate.readings}
     assert {"ok", "client_gone", "truncated", "backend_error"} <= outcomes
     assert "internal" not in outcomes
     assert not any(pool._calls for pool in gate.gate.pools.values())

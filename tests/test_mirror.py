@@ -39,7 +39,7 @@ async def test_a_copy_goes_to_the_other_backend_under_its_name_for_the_model(sta
     running = await proxy(mirrored(main, shadow))
     assert await ask(running.port) == 200
     await running.records.reading(1)
-    by = {reading.backend: reading for reading in running.records.readings}
+    by = {reading.backend: reading for reading in running.readings}
     assert (by["main"].mirror, by["shadow"].mirror) == (False, True)
     assert main.asked[0].json["model"] == "m" and shadow.asked[0].json["model"] == "s"
     assert by["shadow"].tokens.completion == 1000 and by["shadow"].route == "r"
@@ -64,7 +64,7 @@ async def test_what_the_shadow_does_never_reaches_the_client(stage, proxy) -> No
         main, shadow = await stage(replies(whole(BODY))), await stage(script)
         running = await proxy(mirrored(main, shadow))
         assert [await ask(running.port) for _ in range(5)] == [200] * 5
-        clients = [reading for reading in running.records.readings if not reading.mirror]
+        clients = [reading for reading in running.readings if not reading.mirror]
         assert [reading.outcome for reading in clients] == ["ok"] * 5
     unreachable = await proxy(mirrored(main, f"http://{HOST}:1/v1"))
     assert await ask(unreachable.port) == 200
@@ -90,7 +90,7 @@ async def test_copies_are_bounded_in_cost(stage, proxy) -> None:
         await running.records.reading(2 * number + 1)
     for _ in range(3):
         await ask(running.port)
-    assert sum(reading.mirror for reading in running.records.readings) == 3
+    assert sum(reading.mirror for reading in running.readings) == 3
 
 
 async def test_a_copy_that_its_backend_would_not_take_is_refused_and_the_client_served(stage, proxy) -> None:
@@ -103,7 +103,7 @@ async def test_a_copy_that_its_backend_would_not_take_is_refused_and_the_client_
     running = await proxy(Settings(backends=backends, routes=routes, listen={"drain": 0.3}))
     assert await ask(running.port, diffusion={"steps": 8}) == 200
     await running.records.reading(1)
-    assert {r.backend: r.outcome for r in running.records.readings} == {"main": "ok", "shadow": "refused"}
+    assert {r.backend: r.outcome for r in running.readings} == {"main": "ok", "shadow": "refused"}
     assert shadow.asked == []
 
 
