@@ -7,8 +7,7 @@ backend takes it and the client did not ask. When nothing must change, the clien
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .body import Body, Path
 from .dialects import Dialect, Parameters, translate
@@ -21,8 +20,7 @@ class Unsupported(ValueError):
     """A parameter that the backend can't take, where that is to be refused. One line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """What is sent, and what was done to it."""
 
     raw: bytes

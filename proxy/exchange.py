@@ -7,7 +7,6 @@ An opening is followed by exactly one reading. `end` stands in the `finally` of 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import Any
 
 from . import headers
@@ -123,7 +122,7 @@ class Exchange:
     def forget(self) -> None:
         """Let go of the request's bytes: they are sent, and nothing will be sent again."""
         self.ticket.forget()
-        self.draft = replace(self.draft, raw=b"")
+        self.draft = self.draft._replace(raw=b"")
         if self.relay is not None and self.relay.call is not None:
             self.relay.call.forget()
 

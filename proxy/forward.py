@@ -16,7 +16,7 @@ import logging
 
 from aiohttp import web
 
-from . import delivery, errors, filters, routes
+from . import delivery, errors, filters, headers, routes
 from .delivery import Socket
 from .errors import Problem
 from .exchange import Exchange
@@ -27,7 +27,7 @@ from .mirror import Mirrors
 from .relay import Relay
 from .routes import Leg, Plan
 from .strip import Strip
-from .ticket import Lookup, Refused, Ticket
+from .ticket import Refused, Ticket
 from .upstream import Call
 
 log = logging.getLogger("manometer")
@@ -84,7 +84,7 @@ class Forward(Exchange):
     def _falls_back(self, leg: Leg, relay: Relay) -> bool:
         if relay.status in (429, 503):
             wall = self.gate.wall()
-            if pause := routes.rest(Lookup(relay.headers), wall):
+            if pause := routes.rest(headers.by_name(relay.headers), wall):
                 self.gate.resting[leg.backend] = wall + pause
         return routes.falls_back(relay.fault.outcome if relay.fault else "ok", relay.status or None)
 

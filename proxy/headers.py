@@ -10,33 +10,58 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 Header = tuple[bytes, bytes]
 
-_HOP = frozenset(
-    (
-        b"connection",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-    )
+_HOP = (
+    b"keep-alive",
+    b"proxy-authenticate",
+    b"proxy-authorization",
+    b"proxy-connection",
+    b"te",
+    b"trailer",
+    b"transfer-encoding",
+    b"upgrade",
 )
-_CREDENTIALS = frozenset((b"authorization", b"x-api-key", b"api-key"))
-_NOT_TO_BACKEND = _HOP | {b"host", b"content-length", b"accept-encoding", b"expect", b"cookie"}
-_NOT_TO_BACKEND_BUT_KEYS = _NOT_TO_BACKEND | _CREDENTIALS
+_LOCAL = (b"host", b"content-length", b"accept-encoding", b"expect", b"cookie")  # of a request, for us alone
+_CREDENTIALS = (b"authorization", b"x-api-key", b"api-key")
 _USUAL = frozenset((b"close", b"keep-alive"))
 _OURS = (b"x-manometer-", b"x-diffusion-")
 _IDENTITY = (b"accept-encoding", b"identity")
 
+# The kinds of headers, and which of them cross whither.
+_ANY, _CONNECTION, _NEVER, _MINE, _KEY = range(5)
+_KINDS = (
+    {b"connection": _CONNECTION}
+    | dict.fromkeys(_HOP, _NEVER)
+    | dict.fromkeys(_LOCAL, _MINE)
+    | dict.fromkeys(_CREDENTIALS, _KEY)
+)
+_TO_BACKEND = frozenset((_ANY,))
+_TO_BACKEND_WITH_KEYS = frozenset((_ANY, _KEY))
+_TO_CLIENT = frozenset((_ANY, _MINE, _KEY))
+
+
+@lru_cache(maxsize=1024)  # a few dozen names are all that most headers ever have
+def _kind(name: bytes) -> int:
+    lower = name.lower()
+    return _NEVER if lower.startswith(_OURS) else _KINDS.get(lower, _ANY)
+
+
+@lru_cache(maxsize=1024)
+def _lower(name: bytes) -> str:
+    return name.decode("latin-1").lower()
+
+
+def by_name(headers: Iterable[Header]) -> dict[str, str]:
+    """As text, by lower-case name; of several with one name the last."""
+    return {_lower(name): value.decode("latin-1") for name, value in headers}
+
 
 def to_backend(headers: Iterable[Header], key: str | None, passthrough: bool) -> list[Header]:
     """The request headers that a backend gets. `key`: its own; `passthrough`: the client's credentials go on."""
-    kept = _without(headers, _NOT_TO_BACKEND if passthrough else _NOT_TO_BACKEND_BUT_KEYS)
+    kept = _crossing(headers, _TO_BACKEND_WITH_KEYS if passthrough else _TO_BACKEND)
     kept.append(_IDENTITY)
     if key and not passthrough:
         kept.append((b"authorization", b"Bearer " + key.encode()))
@@ -45,7 +70,7 @@ def to_backend(headers: Iterable[Header], key: str | None, passthrough: bool) ->
 
 def crossing(headers: Iterable[Header]) -> list[Header]:
     """The response headers that a client gets, as they came. Content-Length is among them where there was one."""
-    return _without(headers, _HOP)
+    return _crossing(headers, _TO_CLIENT)
 
 
 def to_client(headers: Iterable[Header]) -> list[tuple[str, str]]:
@@ -53,18 +78,16 @@ def to_client(headers: Iterable[Header]) -> list[tuple[str, str]]:
     return [(_text(name), _text(value)) for name, value in crossing(headers)]
 
 
-def _without(headers: Iterable[Header], barred: frozenset[bytes]) -> list[Header]:
-    """Those that may cross: not barred, not ours, not named in `Connection`."""
+def _crossing(headers: Iterable[Header], kinds: frozenset[int]) -> list[Header]:
+    """Those of these kinds, without what `Connection` names."""
     kept = []
     named: set[bytes] = set()
     for header in headers:
-        lower = header[0].lower()
-        if lower not in barred:
-            if not lower.startswith(_OURS):
-                kept.append(header)
-        elif lower == b"connection":
+        kind = _kind(header[0])
+        if kind in kinds:
+            kept.append(header)
+        elif kind == _CONNECTION:
             named |= {part.strip() for part in header[1].lower().split(b",")}
-    named -= barred
     return [header for header in kept if header[0].lower() not in named] if named - _USUAL else kept
 
 

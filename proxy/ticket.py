@@ -42,13 +42,6 @@ def caller(gate: Gateway, raw_headers: Iterable[headers.Header]) -> str | None:
     return client
 
 
-class Lookup(dict[str, str]):
-    """Headers by lower-case name."""
-
-    def __init__(self, raw: Any) -> None:
-        super().__init__((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in raw)
-
-
 class Ticket:
     """One request as it came. `admit` fills in the rest."""
 
@@ -79,7 +72,7 @@ class Ticket:
         self.path = self.raw_path.partition("?")[0]
         self.api = api_of(self.path)
         self.raw_headers = request.raw_headers
-        self.headers = Lookup(request.raw_headers)
+        self.headers = headers.by_name(request.raw_headers)
         self.client: str | None = None
         self.raw = b""
         self.body: Body | None = None  # None: no JSON

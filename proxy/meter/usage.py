@@ -33,6 +33,7 @@ class Usage(NamedTuple):
 
 NAMES = Usage._fields
 NOTHING = Usage()
+_NOTHING: list[int | None] = [None] * len(NAMES)
 
 # Where each count may be found, the best place first: OpenAI chat, OpenAI responses, then the flat spellings
 # of Mercury, SGLang and DeepSeek. A dot steps into an object.
@@ -54,9 +55,14 @@ _PLACES: dict[str, tuple[str, ...]] = {
         "reasoning_tokens",
     ),
 }
-# The same, by place: which count it is, and how good a place.
-_MEANING = {place: (NAMES.index(name), rank) for name in NAMES for rank, place in enumerate(_PLACES[name])}
-_WORST = len(_MEANING)
+_WORST = 99
+# The same, by member: which count it is, and how good a place; of members that are objects, by theirs.
+_FLAT: dict[str, tuple[int, int]] = {}
+_INNER: dict[str, dict[str, tuple[int, int]]] = {}
+for _number, _name in enumerate(NAMES):
+    for _rank, _place in enumerate(_PLACES[_name]):
+        _outer, _, _member = _place.rpartition(".")
+        (_INNER.setdefault(_outer, {}) if _outer else _FLAT)[_member] = (_number, _rank)
 
 
 def read(report: Any) -> Usage | None:
@@ -65,13 +71,14 @@ def read(report: Any) -> Usage | None:
         return None
     counts: list[int | None] = [None] * len(NAMES)
     ranks = [_WORST] * len(NAMES)
-    for key, value in report.items():
-        pairs = [(f"{key}.{inner}", v) for inner, v in value.items()] if isinstance(value, dict) else ((key, value),)
-        for place, number in pairs:
-            name, rank = _MEANING.get(place, (0, _WORST))
-            if rank < ranks[name] and (tokens := count(number)) is not None:
+    for places, members in ((_FLAT, report), *((_INNER[key], report[key]) for key in _INNER if key in report)):
+        if not isinstance(members, dict):
+            continue
+        for key, value in members.items():
+            name, rank = places.get(key, (0, _WORST))
+            if rank < ranks[name] and (tokens := count(value)) is not None:
                 counts[name], ranks[name] = tokens, rank
-    return Usage(*counts) if ranks != [_WORST] * len(NAMES) else None
+    return Usage(*counts) if counts != _NOTHING else None
 
 
 def _newer(old: int | None, new: int | None) -> int | None:
