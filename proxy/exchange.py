@@ -194,11 +194,11 @@ class Exchange:
             "stall_threshold": self.settings.measure.stall,
         }
         if leg is not None:
-            facts |= {"backend": leg.backend, "decoding": leg.decoding, "model": leg.label, "sent_model": leg.model}
+            facts.update(backend=leg.backend, decoding=leg.decoding, model=leg.label, sent_model=leg.model)
         if ticket.plan is not None:
-            facts |= {"asked_model": ticket.plan.asked, "route": ticket.plan.route}
+            facts.update(asked_model=ticket.plan.asked, route=ticket.plan.route)
         if self.problem is not None:
             facts["status"] = self.problem.status
         if relay is not None and relay.call is not None:
-            facts |= {"sent": relay.call.sent - self.received, "connect": relay.call.connect}
+            facts.update(sent=relay.call.sent - self.received, connect=relay.call.connect)
         return facts

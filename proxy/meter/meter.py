@@ -45,6 +45,43 @@ class Meter:
     completion tokens; the reading keeps it apart, because rates from it would flatter.
     """
 
+    __slots__ = (
+        "_asked_stream",
+        "_body",
+        "_canvas",
+        "_choices",
+        "_data_events",
+        "_decoder",
+        "_empty_data",
+        "_fault",
+        "_finishes",
+        "_keep_text",
+        "_limit",
+        "_model",
+        "_names",
+        "_notes",
+        "_parse_errors",
+        "_parser",
+        "_plain",
+        "_received",
+        "_replace",
+        "_snapshots",
+        "_status",
+        "_terminal",
+        "_text",
+        "_told",
+        "_undecodable",
+        "_usage",
+        "_usage_final",
+        "_warning",
+        "_way",
+        "api",
+        "arrivals",
+        "head_at",
+        "streamed",
+        "terminal_at",
+    )
+
     def __init__(
         self,
         *,
@@ -314,8 +351,10 @@ class Meter:
         if self.arrivals.merged:
             self._note("arrivals merged pairwise: more came than the meter keeps")
         head = self.head_at
+        facts.setdefault("answered_model", self._model)
+        facts.setdefault("status", self._status)
         return Reading(
-            **{"model": None, "answered_model": self._model, "status": self._status} | facts,
+            **facts,
             id=id,
             started_at=started_at,
             outcome=outcome or self._outcome(),
