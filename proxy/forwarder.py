@@ -26,7 +26,7 @@ from .meter import Reading
 from .recorder import Opening
 
 log = logging.getLogger("manometer")
-BATCH = 0.02  # seconds that a record may wait for others
+BATCH = 0.05  # seconds that a record may wait for others
 BOUND = 16 * 1024 * 1024  # bytes that may wait for the main process
 
 
