@@ -22,8 +22,11 @@ _PATIENCE = 3.0  # for a backend's list: what does not answer by then is listed 
 
 def is_plain(request: web.BaseRequest) -> bool:
     """Whether this is a question about models, or a preflight: no exchange with a model."""
-    path = request.raw_path.partition("?")[0]
-    return request.method == "OPTIONS" or (request.method in ("GET", "HEAD") and "/models" in path)
+    if request.method == "POST":
+        return False
+    return request.method == "OPTIONS" or (
+        request.method in ("GET", "HEAD") and "/models" in request.raw_path.partition("?")[0]
+    )
 
 
 async def answer(gate: Gateway, request: web.BaseRequest) -> web.StreamResponse:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -251,6 +251,8 @@ def rest(headers: Mapping[str, str], now: float) -> float:
 
 def awake(legs: tuple[Leg, ...], resting: Mapping[str, float], now: float) -> tuple[Leg, ...]:
     """The legs without the backends that still rest (name -> until); all of them when none is awake."""
+    if not resting:
+        return legs
     return tuple(leg for leg in legs if resting.get(leg.backend, 0.0) <= now) or legs
 
 
@@ -275,6 +277,7 @@ def labels(table: Table, backend: str) -> tuple[str, ...]:
 _STEP = re.compile(r"(?:/|\\|%2f|%5c)(?:\.|%2e){1,2}(?=/|\\|%2f|%5c|$)", re.IGNORECASE)
 
 
+@lru_cache(maxsize=256)
 def served(path: str) -> bool:
     """Whether a path is under /v1 and stays there: `..` would reach what a backend's key was not meant for."""
     return (path == "/v1" or path.startswith("/v1/")) and not _STEP.search(path)

@@ -17,8 +17,8 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol, cast
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, cast
 
 import httptools
 
@@ -52,14 +52,17 @@ class Sink(Protocol):
     def on_fault(self, at: float, fault: UpstreamFault) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """What is sent. Host and Content-Length are added."""
 
     method: bytes
     target: bytes
-    headers: Sequence[Header] = field(repr=False)  # they hold keys
-    body: bytes = field(default=b"", repr=False)  # and prompts
+    headers: Sequence[Header]
+    body: bytes = b""
+
+    def __repr__(self) -> str:
+        """Without the headers, which hold keys, and the body, which holds prompts."""
+        return f"Request({self.method!r}, {self.target!r})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ VIEWS = ("append", "snapshot")
 OBJECT = "diffusion"  # the body's member that holds canonical names
 TUTORIAL = {"num_denoising_steps": "steps", "parallel_tokens": "width"}  # top-level names that count as canonical
 HEADER = "x-diffusion-"
+_MEMBERS = frozenset((OBJECT, *TUTORIAL))
 RESERVED = ("model", "stream", OBJECT)  # what routing has decided, `extra` does not undo
 
 
@@ -72,8 +73,10 @@ def read(
 
     Raises ParameterError for an unknown name or an impossible value.
     """
-    said = body is not None and (OBJECT in body or any(name in body for name in TUTORIAL))
-    if not (said or suffix or defaults or any(name.startswith(HEADER) for name in headers or ())):
+    said = body is not None and not _MEMBERS.isdisjoint(body.members)
+    if not (
+        said or suffix or defaults or HEADER in "\n".join(headers or ())
+    ):  # a header that holds it elsewhere: no harm
         return NOTHING
     values: dict[str, Any] = {}
     overruled: list[str] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -49,6 +50,7 @@ class Delta:
         return bool(self.answer or self.reasoning or self.tool or any(self.snapshots.values()))
 
 
+@lru_cache(maxsize=256)
 def api_of(path: str) -> str:
     """The API that a path belongs to: chat, completions, fim, edit, responses, embeddings, models, other."""
     for end, api in _PATHS:
