@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 log = logging.getLogger("manometer")
 PAUSE = 0.005  # seconds
-_FEW = 8
+_FEW = 2
 _SHARE = 4  # of what waits, one in so many
 
 

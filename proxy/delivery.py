@@ -142,8 +142,8 @@ def _lines(relay: Relay, own: Mapping[str, str], changes: Sequence[Filter], now:
     """Header lines by lower-case name: the backend's as they came, and what it did not say."""
     lines: dict[bytes, bytes] = {}
     for name, value in headers.crossing(relay.headers):
-        lower = name.lower()
-        lines[lower] = lines.get(lower, b"") + b"%b: %b\r\n" % (name, value)
+        lower, line = name.lower(), b"%b: %b\r\n" % (name, value)
+        lines[lower] = lines[lower] + line if lower in lines else line
     for change in changes:
         if change.content_type is not None:
             lines[b"content-type"] = f"content-type: {change.content_type}\r\n".encode()
