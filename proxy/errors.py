@@ -71,6 +71,16 @@ def wrong_key() -> Problem:
     )
 
 
+def unasked() -> Problem:
+    return Problem(
+        403,
+        "unasked_page",
+        "A web page sent this without asking first, and no client needs a key here. Let it send `Content-Type: "
+        "application/json`, for which a browser asks the backend's leave, or give out keys under [clients].",
+        "permission_error",
+    )
+
+
 def bad_body(why: str) -> Problem:
     return Problem(400, "invalid_json", f"The request's body can't be used: {why}. Send one JSON object.")
 

@@ -85,8 +85,11 @@ class Ticket:
         if gate.draining:
             raise Refused(errors.draining())
         self.client = caller(gate, self.raw_headers)
+        content_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if "origin" in self.headers and gate.open_to_all and self.method == "POST" and "json" not in content_type:
+            raise Refused(errors.unasked())  # any page in a browser may send this: it would spend the backend's key
         self.raw = await self._read(gate, request)
-        self.body = self._parse(gate, self.headers.get("content-type", "").partition(";")[0].strip().lower())
+        self.body = self._parse(gate, content_type)
         self.plan = plan = self._route(gate)
         try:
             self.parameters = dialects.read(self.body, self.headers, plan.suffix, plan.diffusion)

@@ -12,6 +12,7 @@ from proxy.meter.sse import Parser
 
 OWN = [
     (errors.no_key(), 401, "invalid_api_key", "Authorization: Bearer"),
+    (errors.unasked(), 403, "unasked_page", "[clients]"),
     (errors.wrong_key(), 401, "invalid_api_key", "Change the key"),
     (errors.bad_body("it is no JSON"), 400, "invalid_json", "Send one JSON object"),
     (errors.too_large(1000), 413, "request_too_large", "raise listen.body_limit"),

@@ -276,6 +276,28 @@ async def test_a_model_that_nobody_lists_is_404_with_the_known_ones(proxy: Any) 
     assert (reading.backend, reading.status, reading.model) == (None, 404, None)
 
 
+@pytest.mark.parametrize("kind", ["text/plain", "text/plain;charset=UTF-8", "application/x-www-form-urlencoded", None])
+async def test_a_page_that_did_not_ask_can_spend_nothing_where_no_key_is_needed(proxy: Any, kind: str | None) -> None:
+    got, _ = await refused(proxy, post(chat(), origin="https://elsewhere.example", content_type=kind))
+    assert (got.status, got.error["code"]) == (403, "unasked_page")
+
+
+@pytest.mark.parametrize(
+    "headers, clients",
+    [
+        ({"origin": "https://app.example"}, {}),  # JSON: the browser has asked
+        ({"content_type": "text/plain"}, {}),  # no page sent it
+        ({"origin": "https://app.example", "content_type": "text/plain", "authorization": "Bearer k"}, {"me": "k"}),
+    ],
+)
+async def test_a_page_that_asked_and_a_client_with_a_key_are_served(
+    stage: Any, proxy: Any, headers: dict[str, str], clients: dict[str, str]
+) -> None:
+    back = await stage(replies(whole(b"{}")))
+    gate = await proxy(settings(back, key="secret", clients=clients))
+    assert (await ask(gate, post(chat(), **headers))).status == 200
+
+
 @pytest.mark.parametrize(
     "headers, said",
     [({}, "No client key was sent"), ({"authorization": "Bearer wrong-key"}, "This client key is not known here")],
