@@ -1,8 +1,9 @@
 """The scripted backend: says what the request's own text asks for, as cheaply as Python can.
 
 1. The script travels in the prompt (`Script`), because every gateway passes that on untouched.
-2. Timers instead of tasks, answers made of bytes that exist already, one write for each event.
-3. It writes to the socket itself, not through the event loop's queue, so that the time in the text of the
+2. Whatever has no body, a gateway's look at its models or its health, is answered with the one model.
+3. Timers instead of tasks, answers made of bytes that exist already, one write for each event.
+4. It writes to the socket itself, not through the event loop's queue, so that the time in the text of the
    first output is the time at which that text was handed to the kernel: what a reading's TTFT is held to.
 """
 
@@ -71,7 +72,15 @@ _ANSWER = (
     b'{"id":"chatcmpl-bench","object":"chat.completion","created":1764500000,"model":"m","choices":[{"index":0,'
     b'"message":{"role":"assistant","content":"One chunk."},"finish_reason":"stop"}],' + _TOKENS % (10, 20) + b"}"
 )
-_JSON = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(_ANSWER), _ANSWER)
+_MODELS = b'{"object":"list","data":[{"id":"m","object":"model","created":1764500000,"owned_by":"bench"}]}'
+
+
+def _json(body: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+
+
+_JSON = _json(_ANSWER)
+_LIST = _json(_MODELS)
 
 
 class Connection(asyncio.Protocol):
@@ -118,6 +127,8 @@ class Connection(asyncio.Protocol):
         self._answer(body)
 
     def _answer(self, body: bytes) -> None:
+        if not body:
+            return self._write(_LIST)
         self._script = script = Script.find(body)
         self._sent = 0
         now = self._loop.time()
@@ -127,6 +138,7 @@ class Connection(asyncio.Protocol):
             self._later(now + script.head / 1000, self._open)
         else:
             self._later(now + script.head / 1000, self._whole)
+        return None
 
     def _later(self, due: float, what: object) -> None:
         if due <= self._loop.time():
