@@ -2,7 +2,8 @@
 
 1. CPU is that of the proxying processes, all of them, over the whole run, divided by the events that passed.
 2. Contestants take turns within a round, so that a machine that gets slower gets slower for all.
-3. What the backend, the client and the idle cores took stands beside it: it says what bounds a saturated run.
+3. A proxy is given time to finish what it does after its answers: that is its own CPU, and not the next one's.
+4. What the backend, the client and the idle cores took stands beside it: it says what bounds a saturated run.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from upstream import Script
 
 AROUND = 4  # events of a stream beside its outputs: role, finish, usage, [DONE]
 _SETTLE = 0.15  # seconds after a run in which records still reach the main process
+_QUIET = 0.1  # of a core: who uses more has not finished
+_LONGEST = 15.0  # seconds that a proxy may take to become quiet
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class Sample:
     cpu: float  # of the proxy, for each unit of work
     rate: float  # units of work in a second of wall time
     answers: int
+    wall: float = 0.0  # from the first request to the last answer
     ttfts: list[float] = field(default_factory=list)
     totals: list[float] = field(default_factory=list)
     ids: list[tuple[str, float]] = field(default_factory=list)  # a reading's id, and when its first output was sent
@@ -85,13 +89,13 @@ def client(load: Load) -> subprocess.Popen[str]:
 
 def measure(case: Case, contestant: Contestant, backend: Contestant, seconds: float) -> Sample:
     """One run."""
-    load = replace(case.load, port=contestant.port, seconds=seconds)
+    load = replace(case.load, port=contestant.port, seconds=seconds, headers=contestant.headers)
     pids, sources = contestant.pids, backend.pids
     before, source, start = {pid: process.cpu(pid) for pid in pids}, process.cpus(sources), process.idle()
     out, _ = client(load).communicate()
     source = process.cpus(sources) - source
     idle, ticks = (now - then for now, then in zip(process.idle(), start, strict=True))
-    time.sleep(_SETTLE)
+    _settle(pids)
     used = {pid: process.cpu(pid) - before[pid] for pid in pids}
     seen = json.loads(out)
     answers, wall = seen["answers"], seen["wall"]
@@ -100,6 +104,7 @@ def measure(case: Case, contestant: Contestant, backend: Contestant, seconds: fl
         cpu=sum(used.values()) / units,
         rate=units / wall,
         answers=len(answers),
+        wall=wall,
         ttfts=[ttft for ttft, *_ in answers if ttft is not None],
         totals=[total for _, total, *_ in answers],
         ids=[(id, sent) for _, _, id, sent in answers if id is not None and sent is not None],
@@ -115,10 +120,19 @@ def measure(case: Case, contestant: Contestant, backend: Contestant, seconds: fl
     )
 
 
+def _settle(pids: list[int]) -> None:
+    deadline, spent = time.monotonic() + _LONGEST, process.cpus(pids)
+    while time.monotonic() < deadline:
+        time.sleep(_SETTLE)
+        before, spent = spent, process.cpus(pids)
+        if spent - before < _QUIET * _SETTLE:
+            return
+
+
 def warm(contestants: Sequence[Contestant]) -> None:
     """Connections to the backend are opened, code is loaded, paths are learned."""
     for contestant in contestants:
         for stream in (True, False):
             script = Script(16 if stream else 0, 20, 25, 5)
-            load = Load(port=contestant.port, script=script, stream=stream, seconds=0.5)
+            load = Load(contestant.port, script, stream=stream, seconds=0.5, headers=contestant.headers)
             client(load).communicate()

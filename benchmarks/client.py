@@ -13,13 +13,14 @@ import os
 import re
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, cast
 
 import uvloop
 from upstream import HOST, STAMP, Script
 
-_LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)  # not a gateway's llm_provider-content-length
 _ID = re.compile(rb"x-manometer-id: *(\w+)", re.IGNORECASE)
 _SENT = re.compile(STAMP + rb"(\d+\.\d+)")
 _PATIENCE = 30.0  # seconds beyond the time that was asked
@@ -38,6 +39,7 @@ class Load:
     spread: float = 0.0  # seconds over which the connections start
     hold: bool = False
     sources: tuple[str, ...] = (HOST,)  # where connections come from: one address has some 28,000 ports
+    headers: Mapping[str, str] = field(default_factory=dict)  # that this proxy wants beside the usual ones
 
     def request(self) -> bytes:
         body: dict[str, Any] = {"model": "m", "stream": self.stream, "max_tokens": max(1, self.script.events)}
@@ -46,6 +48,7 @@ class Load:
         body["messages"] = [{"role": "user", "content": str(self.script)}]
         raw = json.dumps(body).encode()
         head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer sk-bench\r\n"
+        head += "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
         return f"{head}content-type: application/json\r\ncontent-length: {len(raw)}\r\n\r\n".encode() + raw
 
 
@@ -93,7 +96,10 @@ class Stream(asyncio.Protocol):
         self._sent: float | None = None
         self.done = asyncio.get_running_loop().create_future()
         self._start = time.monotonic()
-        self.transport.write(self._request)
+        if self.transport.is_closing():
+            self._settle("connection lost")
+        else:
+            self.transport.write(self._request)
         return self.done
 
     def data_received(self, data: bytes) -> None:
@@ -172,14 +178,18 @@ async def _work(load: Load, number: int, stream: Stream, outcome: Outcome, until
 async def run(load: Load) -> Outcome:
     """All connections at work until the time is up and their last answers are in."""
     outcome, request = Outcome(), load.request()
-    streams = [await _connect(load, number, request) for number in range(load.connections)]
+    try:
+        streams = [await _connect(load, number, request) for number in range(load.connections)]
+    except OSError:
+        streams = []
+        outcome.fail("no connection", load.connections)
     start, cpu = time.monotonic(), time.process_time()
     work = [_work(load, n, stream, outcome, start + load.seconds) for n, stream in enumerate(streams)]
     try:
         async with asyncio.timeout(load.seconds + _PATIENCE):
             await asyncio.gather(*work)
     except TimeoutError:
-        outcome.fail("not within time")
+        outcome.fail("not within time", sum(stream.done is None or stream.done.cancelled() for stream in streams))
     outcome.wall, outcome.cpu = time.monotonic() - start, time.process_time() - cpu
     outcome.reads = sum(stream.reads for stream in streams)
     for stream in streams:

@@ -1,11 +1,18 @@
 """Who competes: each a command line, a port and how to see that it is up. All proxy the same backend.
 
-The third-party gateways are taken only where they are installed already, LiteLLM only in the one release that
-its makers vouch for: later ones were malicious, so its version is read from its metadata, never by running it.
+Other people's gateways are taken only where they are installed already: looked for in the folders that
+MANOMETER_BENCH_PEERS lists as PATH does, then in PATH, each run by its own executable and without this environment.
+
+1. LiteLLM only in the one release that its makers vouch for: some were malicious, so its version is read from its
+   metadata, never by running it.
+2. SGLang's gateway is smg today and was sglang-router; either will do.
+3. Portkey's streams need @hono/node-server 1.14.1 or older (Portkey-AI/gateway#1389); with a newer one all of them
+   fail, and the tables say so.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -13,8 +20,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import dataclass, field
+from importlib.metadata import distributions
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -24,6 +31,7 @@ import process
 HERE = Path(__file__).parent
 HOST = "127.0.0.1"
 LITELLM = "1.106.2"
+PEERS_IN = "MANOMETER_BENCH_PEERS"
 
 
 class NotThere(Exception):
@@ -38,6 +46,7 @@ class Contestant:
     port: int
     admin: int | None = None  # manometer's other side
     running: subprocess.Popen[bytes] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)  # that its requests must have
 
     @property
     def pids(self) -> list[int]:
@@ -84,7 +93,7 @@ def manometer(
     config.write_text(_MANOMETER.format(port=where, admin=admin, workers=workers, backend=backend))
     command = [sys.executable, "-m", "proxy.cli", "serve", "--config", str(config)]
     ready = f"http://{HOST}:{admin}/readyz"
-    return _start(name, command, where, folder, ready=lambda: _answers(ready), admin=admin, extra=extra)
+    return _start(name, command, where, folder, ready=lambda: _answers(ready), admin=admin, env=_ours(extra))
 
 
 def naive(backend: int, folder: Path) -> Contestant:
@@ -94,35 +103,66 @@ def naive(backend: int, folder: Path) -> Contestant:
 
 
 def litellm(backend: int, folder: Path) -> Contestant:
-    try:
-        found = version("litellm")
-    except PackageNotFoundError:
-        raise NotThere("not installed") from None
-    if found != LITELLM:
-        raise NotThere(f"{found} is installed; only {LITELLM} is run, later releases were malicious")
+    script = _find("litellm")
+    found = _releases(script, "litellm")
+    if found != {LITELLM}:
+        what = " and ".join(sorted(found)) or "an unknown release"
+        raise NotThere(f"there is {what}; only {LITELLM} is run, some others were malicious")
     where = port()
     config = folder / "litellm.yaml"
     config.write_text(_LITELLM.format(backend=backend))
-    command = [sys.executable, "-m", "litellm.proxy.proxy_cli", "--config", str(config), "--port", str(where)]
-    extra = {"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}
-    return _start("litellm", [*command, "--host", HOST], where, folder, extra=extra)
+    command = [str(script), "--config", str(config), "--host", HOST, "--port", str(where)]
+    return _start(f"litellm {LITELLM}", command, where, folder, env=_bare(folder) | _LITELLM_ENV)
 
 
 def sglang(backend: int, folder: Path) -> Contestant:
-    try:
-        version("sglang-router")
-    except PackageNotFoundError:
-        raise NotThere("not installed") from None
+    script = _find("smg", "sglang-router")
+    name = next((f"{name} {one}" for name in ("smg", "sglang-router") for one in _releases(script, name)), script.name)
     where = port()
-    command = [sys.executable, "-m", "sglang_router.launch_router", "--host", HOST, "--port", str(where)]
-    return _start("sglang", [*command, "--worker-urls", f"http://{HOST}:{backend}"], where, folder)
+    command = [str(script), "launch", "--host", HOST, "--port", str(where), "--log-level", "warn"]
+    command += ["--prometheus-host", HOST, "--prometheus-port", str(port())]
+    command += ["--worker-urls", f"http://{HOST}:{backend}"]
+    ready = f"http://{HOST}:{where}/readiness"
+    return _start(name, command, where, folder, ready=lambda: _answers(ready), env=_bare(folder))
 
 
 def portkey(backend: int, folder: Path) -> Contestant:
-    raise NotThere("not installed" if shutil.which("portkey-gateway") is None else "takes its backend by header only")
+    script = _find("gateway")
+    package = script.parent.parent / "package.json"
+    facts = json.loads(package.read_text()) if package.is_file() else {}
+    if facts.get("name") != "@portkey-ai/gateway":
+        raise NotThere("not installed: the gateway that was found is another one")
+    where = port()
+    command = [str(script), "--headless", f"--port={where}"]
+    started = _start(f"portkey {facts['version']}", command, where, folder, env=_bare(folder))
+    started.headers = {"x-portkey-provider": "openai", "x-portkey-custom-host": f"http://{HOST}:{backend}/v1"}
+    return started
 
 
 PEERS: dict[str, Callable[[int, Path], Contestant]] = {"litellm": litellm, "sglang": sglang, "portkey": portkey}
+
+
+def _find(*names: str) -> Path:
+    """The executable of the first of these names that is there; links are followed to the package that it is of."""
+    for name in names:
+        if found := shutil.which(name, path=_folders()):
+            return Path(found).resolve()
+    raise NotThere(f"not installed; {PEERS_IN} may name the bin folder that has {' or '.join(names)}")
+
+
+def _folders() -> str:
+    return os.pathsep.join(filter(None, (os.environ.get(PEERS_IN), os.environ.get("PATH", os.defpath))))
+
+
+def _releases(script: Path, name: str) -> set[str]:
+    """What the metadata beside an executable say of a Python package. Nothing of it is run or imported."""
+    places = [str(place) for place in script.parent.parent.glob("lib/python3*/*-packages")]
+    return {found.version for found in distributions(name=name, path=places)}
+
+
+def _bare(folder: Path) -> dict[str, str]:
+    """For what others wrote: neither this project's modules nor anybody's keys and settings."""
+    return {"PATH": _folders(), "HOME": str(folder), "LANG": "C.UTF-8"}
 
 
 def _start(
@@ -133,13 +173,17 @@ def _start(
     *,
     ready: Callable[[], bool] | None = None,
     admin: int | None = None,
-    extra: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> Contestant:
     """Start it and wait until it is up; then its processes are known."""
     log = folder / f"{name}.log"
-    env = os.environ | {"PYTHONPATH": str(HERE.parent)} | dict(extra or {})
     with log.open("wb") as out:
-        running = subprocess.Popen(command, stdout=out, stderr=out, env=env, cwd=folder, start_new_session=True)
+        try:
+            running = subprocess.Popen(
+                command, stdout=out, stderr=out, env=env or _ours(), cwd=folder, start_new_session=True
+            )
+        except OSError as why:
+            raise NotThere(f"did not start: {why}") from None
     started = Contestant(name, where, admin, running)
     deadline = time.monotonic() + 60
     while not (ready() if ready else _connects(where)):
@@ -148,6 +192,10 @@ def _start(
             raise NotThere(f"did not start: {_last_line(log)}")
         time.sleep(0.05)
     return started
+
+
+def _ours(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(HERE.parent)} | dict(extra or {})
 
 
 def _last_line(log: Path) -> str:
@@ -213,6 +261,12 @@ decoding = "autoregressive"
 models = ["m", "*"]
 prices = [{{ model = "m", input = "0.20", cached_input = "0.02", output = "0.75" }}]
 """
+
+# It listens here only, for a few minutes; and asks nobody for prices.
+_LITELLM_ENV = {
+    "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+}
 
 _LITELLM = """\
 model_list:
