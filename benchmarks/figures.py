@@ -1,7 +1,11 @@
-"""From samples to rows: medians over rounds, ratios within a round, and how far the rounds lie apart."""
+"""From samples to rows: medians over rounds, ratios within a round, and how far the rounds lie apart.
+
+A round without a whole answer gives no figure; what failed, and how, has a row of its own.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -11,6 +15,7 @@ from cases import Case, Sample
 from proxy.meter.quantile import percentile
 
 _BUSY = 0.9  # of a core
+_SMALL = 0.05  # what is less is given with a third digit
 Samples = dict[str, list[Sample]]  # contestant -> one for each round
 
 
@@ -55,7 +60,7 @@ def section(case: Case, samples: Samples) -> Section:
             _row("cores used by the backend", samples, lambda s: s.cores["backend"]),
             _row("cores used by the client", samples, lambda s: s.cores["client"]),
             _row("machine idle, %", samples, lambda s: 100 * s.cores["idle"], 0),
-            Row("bound by", {name: _bound(runs) for name, runs in samples.items() if runs}),
+            Row("bound by", {name: _bound(name, done) for name, runs in samples.items() if (done := _whole(runs))}),
         ]
         if case.unit == "event":
             rows.append(_row("events in one read of the client", samples, lambda s: s.chunk, 1))
@@ -64,15 +69,33 @@ def section(case: Case, samples: Samples) -> Section:
     else:
         rows += _latency("latency", samples, lambda s: s.totals)
     if any(sample.failed for runs in samples.values() for sample in runs):
-        rows.append(Row("failed", {name: str(sum(sum(s.failed.values()) for s in samples[name])) for name in samples}))
+        rows.append(Row("failed", {name: _failed(runs) for name, runs in samples.items() if runs}))
     return Section(case.name, rows)
 
 
-def _bound(runs: Sequence[Sample]) -> str:
+def _whole(runs: Sequence[Sample]) -> list[Sample]:
+    return [sample for sample in runs if sample.answers]
+
+
+def _failed(runs: Sequence[Sample]) -> str:
+    """How many in all rounds, of how many, and why."""
+    why: Counter[str] = Counter()
+    for sample in runs:
+        why.update(sample.failed)
+    if not why:
+        return "0"
+    tried = why.total() + sum(sample.answers for sample in runs)
+    return f"{why.total():,} of {tried:,}: {', '.join(why)}"
+
+
+def _bound(name: str, runs: Sequence[Sample]) -> str:
     """Who was busy all the time; where nobody was, the cores had no time left for all together."""
-    for who, name in (("busiest", "the proxy"), ("backend", "the backend"), ("client", "the client")):
-        if median(sample.cores[who] for sample in runs) >= _BUSY:
-            return name
+    who = {"busiest": "the proxy", "backend": "the backend", "client": "the client"}
+    if name == "direct":
+        del who["busiest"]  # there is none: that is the backend again
+    for one, said in who.items():
+        if median(sample.cores[one] for sample in runs) >= _BUSY:
+            return said
     return "all cores" if median(sample.cores["idle"] for sample in runs) <= 1 - _BUSY else "waiting"
 
 
@@ -89,7 +112,8 @@ def _latency(word: str, samples: Samples, of: Callable[[Sample], list[float]]) -
 
 
 def _row(what: str, samples: Samples, of: Callable[[Sample], float], digits: int = 2, skip: str = "") -> Row:
-    return Row(what, {n: spread([of(s) for s in runs], digits) for n, runs in samples.items() if n != skip and runs})
+    whole = {name: _whole(runs) for name, runs in samples.items() if name != skip}
+    return Row(what, {name: spread([of(sample) for sample in runs], digits) for name, runs in whole.items() if runs})
 
 
 def _ratio(what: str, samples: Samples, of: Callable[[Sample], float], base: str) -> Row:
@@ -106,7 +130,8 @@ def _against(
     """Compared within a round, then the median over rounds."""
     row = Row(what)
     for name, runs in samples.items():
-        if name not in (base, "direct") and samples.get(base) and runs:
-            pairs = zip(runs, samples[base], strict=False)
-            row.cells[name] = spread([how(of(mine), of(other)) for mine, other in pairs])
+        pairs = zip(runs, samples.get(base, []), strict=False)
+        found = [how(of(mine), of(other)) for mine, other in pairs if mine.answers and other.answers]
+        if name not in (base, "direct") and found:
+            row.cells[name] = spread(found, 2 if abs(median(found)) >= _SMALL else 3)
     return row

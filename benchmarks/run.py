@@ -3,6 +3,8 @@
     make bench                     about ten minutes; writes RESULTS.md
     make bench ARGS=--quick        a minute and a half; prints, writes nothing
     make bench ARGS="--only JSON"  the cases whose names hold the word
+    MANOMETER_BENCH_PEERS=one/bin:another/bin make bench
+                                   with litellm, smg or Portkey's gateway where they are there; five minutes more
 
 Everything is compared within one run, contestants by turns within each round, and given as a ratio to nginx:
 the machine's own speed, and who else uses it, then matter least.
@@ -35,8 +37,10 @@ _HOW = (
     "round, ratios and differences are taken within a round. CPU is that of all processes of a proxy, "
     "manometer's main process included, by the scheduler's own count. The backend and the client are single "
     "processes in Python on the same machine. Times of `direct` are those without a proxy. `naive` is aiohttp's "
-    "server and client with nothing measured."
+    "server and client with nothing measured. Whoever needs more than {longest:g} s beyond the time of a run has one "
+    "round of that case only."
 )
+_LONGEST = 5.0  # seconds beyond those of a run: the slowest would otherwise take more time than all others together
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         _compete(plan, Path(folder), add, console)
     if write is not None:
-        write.write_text(results.markdown(sections, machine, _HOW.format(rounds=plan.rounds)))
+        write.write_text(results.markdown(sections, machine, _HOW.format(rounds=plan.rounds, longest=_LONGEST)))
         console.print(f"written to {write}")
     return 0
 
@@ -137,6 +141,8 @@ def _case(
     said: dict[str, list[Told]] = {}
     for _ in range(plan.rounds):
         for contestant in running:
+            if any(sample.wall > plan.seconds + _LONGEST for sample in samples[contestant.name]):
+                continue
             sample = measure(case, contestant, backend, plan.seconds)
             samples[contestant.name].append(sample)
             if contestant.admin and sample.ids and not case.saturated:
