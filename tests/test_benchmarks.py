@@ -166,7 +166,7 @@ def test_a_peer_whose_interpreter_is_gone_takes_no_part(
     contestants = module("contestants")
     executable(tmp_path / "bin" / "smg", "").write_text("#!/nowhere/python\n")
     monkeypatch.setenv("MANOMETER_BENCH_PEERS", str(tmp_path / "bin"))
-    with pytest.raises(contestants.NotThere, match="did not start: .*No such file"):
+    with pytest.raises(contestants.NotThere, match=r"did not start: .*No such file"):
         contestants.sglang(4321, tmp_path)
 
 
