@@ -277,7 +277,10 @@ class Meter:
             self.terminal_at = at
         for index, text in delta.snapshots.items():
             self._snapshots.setdefault(index, Snapshots()).show(text, at - self._received)
-        self._plain.learn(event, delta, self._data_events)
+        if (
+            self.output
+        ):  # not from the first read: while it is looked at, other streams' first ones wait for their stamps
+            self._plain.learn(event, delta, self._data_events)
         return delta
 
     def _take(self, delta: Delta) -> None:
