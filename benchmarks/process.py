@@ -1,15 +1,17 @@
 """What the kernel knows of a process and its descendants: CPU time to the nanosecond, resident memory.
 
-CPU is read from schedstat, not from the clock ticks of stat: 10 ms are too coarse for a run of two seconds.
+CPU is read from the process's own clock, not from the ticks of stat: 10 ms are too coarse for a run of two seconds.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 _PAGE: int = os.sysconf("SC_PAGE_SIZE")
 _PROC = Path("/proc")
+_SCHEDULED = 2  # of the clocks of a process: what the scheduler gave it
 
 
 def tree(pid: int) -> list[int]:
@@ -32,14 +34,11 @@ def _parent(entry: Path) -> int:
 
 
 def cpu(pid: int) -> float:
-    """Seconds of CPU, user and system, of one process's living threads."""
-    total = 0
-    for task in _tasks(pid):
-        try:
-            total += int((task / "schedstat").read_text().split()[0])
-        except OSError:
-            continue
-    return total / 1e9
+    """Seconds of CPU, user and system, of all threads that a process has or had. 0.0 when it is gone."""
+    try:
+        return time.clock_gettime(~pid << 3 | _SCHEDULED)
+    except OSError:
+        return 0.0
 
 
 def cpus(pids: list[int]) -> float:
@@ -58,10 +57,3 @@ def idle() -> tuple[float, float]:
     """Clock ticks of all cores since start: idle, and all."""
     fields = [int(field) for field in (_PROC / "stat").read_text().splitlines()[0].split()[1:9]]
     return fields[3] + fields[4], sum(fields)
-
-
-def _tasks(pid: int) -> list[Path]:
-    try:
-        return list((_PROC / str(pid) / "task").iterdir())
-    except OSError:
-        return []
