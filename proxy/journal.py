@@ -24,12 +24,15 @@ class Journal:
     def __init__(self, out: TextIO | None = None, soon: Callable[[Callable[[], None]], object] | None = None) -> None:
         self._out = out or sys.stderr
         self._soon = soon
+        self.exchanges = True  # whether each is a line
         self._lines: list[str] = []
 
     def opened(self, opening: Opening) -> None:
         pass
 
     def finished(self, reading: Reading) -> None:
+        if not self.exchanges:
+            return
         if not self._lines and self._soon is not None:
             self._soon(self.flush)
         self._lines.append(_line("exchange", _facts(reading)))

@@ -47,6 +47,7 @@ class Main:
         self.config = config
         self.path = path
         self.journal = journal or Journal()
+        self.journal.exchanges = config.measure.journal
         self.registry = CollectorRegistry()
         self.exporter = Exporter(
             self.registry,
@@ -107,6 +108,7 @@ class Main:
             return
         self.config = await _discovered(read, self.journal)
         self.crew.reload(self.config)
+        self.journal.exchanges = self.config.measure.journal
         self.exporter.configure(pairs(self.config), prices(self.config, time.time()))
         self.ring.configure(rows(self.config))
         self.exporter.reloaded(time.time())

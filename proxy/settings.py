@@ -227,6 +227,7 @@ class Measure(_Frozen):
     stall: Seconds = 0.5
     readings: int = Field(default=2000, ge=1, le=1_000_000)
     series: int = Field(default=20_000, ge=100)
+    journal: bool = True
 
 
 class Settings(BaseSettings):

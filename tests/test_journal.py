@@ -55,6 +55,15 @@ def test_lines_of_a_batch_are_written_together_and_before_any_other() -> None:
     assert len(lines(out)) == 4
 
 
+def test_lines_of_exchanges_can_be_left_out_and_others_can_not() -> None:
+    out = io.StringIO()
+    journal = Journal(out)
+    journal.exchanges = False
+    journal.finished(wire.read())
+    journal.say("reloaded")
+    assert [line["event"] for line in lines(out)] == ["reloaded"]
+
+
 def test_no_name_that_a_client_sends_can_break_a_line() -> None:
     out = io.StringIO()
     Journal(out).say("exchange", model='a\n{"event": "forged"}\u2028\ud800')

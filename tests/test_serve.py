@@ -207,6 +207,14 @@ async def test_a_reload_takes_a_good_file_refuses_a_bad_one_and_loses_no_stream(
     assert found.sum("requests_total", backend="renamed") == 1
 
 
+async def test_a_reload_can_end_the_lines_of_exchanges(running: Running) -> None:
+    running.script = replies(whole(BODY))
+    await running.hup(running.config.read_text() + "\n[measure]\njournal = false\n", "reloaded")
+    await running.ask(chat(model="x"))
+    await off_loop(running.served.wait, lambda: running.served.metrics().sum("requests_total", outcome="ok") == 1)
+    assert not running.served.said("exchange")
+
+
 async def test_sigterm_lets_streams_end_takes_no_new_ones_and_exits_with_0(running: Running) -> None:
     go_on = asyncio.Event()
 
