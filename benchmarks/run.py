@@ -25,6 +25,7 @@ import disturbance
 import memory
 import readings
 import results
+import scaling
 from cases import CASES, Case, measure, warm
 from contestants import HERE, Contestant, NotThere
 from figures import Samples, Section, quantile, section
@@ -112,6 +113,10 @@ def _compete(plan: Plan, folder: Path, add: Callable[[Section], None], console: 
             for contestant in running[1:]:
                 contestant.stop()
             add(disturbance.collections(backend, folder, plan.rounds, plan.seconds))
+            try:
+                add(scaling.workers(backend, folder, plan.rounds, plan.seconds))
+            except NotThere as why:
+                console.print(f"[dim]workers held to a share of a core: {why}[/dim]")
             add(memory.run(backend.port, folder, plan.streams, plan.held))
     finally:
         for contestant in running:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 import socket
 import subprocess
@@ -256,3 +257,38 @@ def test_who_is_not_there_any_more_fails_and_breaks_nothing(
     assert rows["CPU per event, us"] == {"nginx": "20.0"}
     assert "gone" not in rows["  times nginx's"]
     assert rows["failed"] == {"nginx": "0", "gone": "64 of 64: no connection"}
+
+
+@pytest.mark.parametrize(
+    ("unified", "file", "quota"),
+    [(True, "cpu.max", "2000 10000"), (False, "cpu/{group}/cpu.cfs_quota_us", "2000")],
+    ids=["cgroup v2", "cgroup v1"],
+)
+def test_a_forwarder_is_held_in_the_words_of_either_kernel(
+    module: Callable[[str], ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    unified: bool,
+    file: str,
+    quota: str,
+) -> None:
+    scaling = module("scaling")
+    monkeypatch.setattr(scaling, "_GROUPS", tmp_path)
+    (tmp_path / "cpu").mkdir()
+    if unified:
+        (tmp_path / "cgroup.controllers").touch()
+    group = f"manometer-bench-{os.getpid()}-4711"
+    with scaling._held([4711]):
+        where = tmp_path / (f"{group}/{file}" if unified else file.format(group=group))
+        assert where.read_text() == quota
+        assert (where.parent / "cgroup.procs").read_text() == "4711"
+    assert (where.parent.parent / "cgroup.procs").read_text() == "4711"  # given back
+
+
+def test_without_a_quota_the_study_takes_no_part(
+    module: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    scaling = module("scaling")
+    monkeypatch.setattr(scaling, "_GROUPS", tmp_path / "nowhere")
+    with pytest.raises(module("contestants").NotThere, match="quota"), scaling._held([4711]):
+        pytest.fail("nothing was held")
