@@ -51,6 +51,7 @@ class Arrival(NamedTuple):
 
 
 _WIDTH = len(Arrival._fields)
+_PLACES = {name: place for place, name in enumerate(Arrival._fields)}
 _ROW = struct.Struct(f"{_WIDTH}d")
 _NAN = float("nan")
 
@@ -124,7 +125,7 @@ class Arrivals(Sequence[Arrival]):
 
     def column(self, name: str) -> array[float]:
         """One field of all arrivals; unknown tokens and holds are NaN."""
-        return self._cells[Arrival._fields.index(name) :: _WIDTH]
+        return self._cells[_PLACES[name] :: _WIDTH]
 
     def time(self, index: int) -> float:
         """When that arrival came, without building it."""

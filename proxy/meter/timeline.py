@@ -75,6 +75,8 @@ def bursts(arrivals: Arrivals, completion: int | None, reasoning: int | None = N
     """
     if completion is None or not arrivals:
         return None
+    if len(arrivals) == 1:  # it brought all of them: every JSON answer, and every stream of one burst
+        return [float(completion)]
     return arrivals.sized((completion, reasoning), lambda: _sizes(arrivals, completion, reasoning))
 
 
