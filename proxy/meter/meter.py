@@ -32,6 +32,9 @@ MEASURED = frozenset({"chat", "completions", "fim", "edit", "responses"})
 _READ = MEASURED | {"embeddings"}  # whose JSON bodies tell usage
 
 
+_NO_STREAM = (Plain(), Parser())  # of all meters that have met none: it matches nothing and is fed nothing
+
+
 class _Decoder(Protocol):
     @property
     def unconsumed_tail(self) -> bytes: ...
@@ -55,6 +58,7 @@ class Meter:
         "_empty_data",
         "_fault",
         "_finishes",
+        "_given",
         "_keep_text",
         "_limit",
         "_model",
@@ -109,8 +113,8 @@ class Meter:
         self._status: int | None = None
         self._way = "sniff"  # sniff, sse, body (a JSON answer), fault (an error answer), pass (not readable)
         self._decoder: _Decoder | None = None
-        self._plain = plain or Plain()
-        self._parser = Parser(limit)
+        self._given = plain
+        self._plain, self._parser = _NO_STREAM
         self._body = bytearray()
         self._text: list[str] = []
         self._snapshots: dict[int, Snapshots] = {}
@@ -152,7 +156,8 @@ class Meter:
         kind = content_type.partition(";")[0].strip().lower()
         coding = content_encoding.strip().lower()
         self._way = self._way_of(status, kind)
-        self.streamed = self._way == "sse"
+        if self._way == "sse":
+            self._begin()
         if coding in ("gzip", "x-gzip", "deflate"):
             self._decoder = zlib.decompressobj(47)
         elif coding not in ("", "identity"):
@@ -171,6 +176,13 @@ class Meter:
         if self._asked_stream and (not kind or kind.startswith(("text/", "application/"))):
             return "sniff"
         return "body" if self.api in _READ else "pass"
+
+    def _begin(self) -> None:
+        """It is a stream of events. What reads one is made only now: a JSON answer needs none of it."""
+        self.streamed = True
+        self._way = "sse"
+        self._plain = self._given or Plain()
+        self._parser = Parser(self._limit)
 
     def feed(self, chunk: bytes, at: float, until: float = _NAN) -> None:
         """Bytes of the answer's body, read at `at`. `until`: when the client's socket had taken them, if it has."""
@@ -216,8 +228,10 @@ class Meter:
         if events is None:
             del self._body[:-_SNIFF]
             return b""
-        self.streamed = events
-        self._way = "sse" if events else "body" if self.api in _READ else "pass"
+        if events:
+            self._begin()
+        else:
+            self._way = "body" if self.api in _READ else "pass"
         start = bytes(self._body)
         self._body.clear()
         return start
