@@ -292,3 +292,23 @@ def test_without_a_quota_the_study_takes_no_part(
     monkeypatch.setattr(scaling, "_GROUPS", tmp_path / "nowhere")
     with pytest.raises(module("contestants").NotThere, match="quota"), scaling._held([4711]):
         pytest.fail("nothing was held")
+
+
+def test_a_proxy_has_a_core_of_its_own_where_the_case_says_so_and_all_of_them_afterwards(
+    module: Callable[[str], ModuleType],
+) -> None:
+    cases = module("cases")
+    cores = os.sched_getaffinity(0)
+    if len(cores) < 2:
+        pytest.skip("one core can't be split")
+    case = next(case for case in cases.CASES if case.apart)
+    proxy, source = (subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2))
+    try:
+        with cases._placed(case, [proxy.pid], [source.pid]):
+            assert os.sched_getaffinity(proxy.pid) == cores - {max(cores)}
+            assert os.sched_getaffinity(source.pid) == os.sched_getaffinity(0) == {max(cores)}
+        assert {frozenset(os.sched_getaffinity(pid)) for pid in (proxy.pid, source.pid, 0)} == {frozenset(cores)}
+    finally:
+        for running in (proxy, source):
+            running.kill()
+            running.communicate()
