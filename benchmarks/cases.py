@@ -71,7 +71,7 @@ CASES = (
     Case(
         "64 streams, 256 events, 5 ms apart, begun one by one",
         "event",
-        _streams(64, Script(256, 20, 25, 5), spread=1.3),
+        replace(_AT_ONCE, spread=1.3),
     ),
     Case("64 streams, begun at once, backend and client on a core of their own", "event", _AT_ONCE, apart=True),
     Case("1 stream, 256 events, 5 ms apart", "event", _streams(1, Script(256, 20, 25, 5))),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import contestants
@@ -78,8 +78,7 @@ def _hold(group: Path, pid: int, unified: bool) -> None:
 
 
 def _release(root: Path, group: Path, pid: int) -> None:
-    for step in (lambda: (root / "cgroup.procs").write_text(str(pid)), group.rmdir):
-        try:
-            step()
-        except OSError:
-            continue
+    with suppress(OSError):  # it has ended meanwhile
+        (root / "cgroup.procs").write_text(str(pid))
+    with suppress(OSError):  # it was never made
+        group.rmdir()

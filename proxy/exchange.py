@@ -138,24 +138,26 @@ class Exchange:
 
     def finish(self) -> Reading:
         """The reading. It goes to the sink."""
-        assert self._opening is not None
+        assert self._opening is not None and self.done is not None
         try:
             if self.relay is not None and self.relay.blind:
                 self.outcome = "internal"
-            reading = self._reading(self.relay)
+            reading = self._reading(self.relay, self.done)
         except Exception:  # whatever a bug does here, what has started ends
             log.exception("request %s could not be measured", self.id)
-            reading = self._opening.lost(self.gate.wall(), "unmeasured", "measuring this exchange failed")
+            reading = self._opening.lost(
+                self.started_at + self.done - self.received, "unmeasured", "measuring this exchange failed"
+            )
         self.gate.sink.finished(reading)
         if self.relay is not None:
             self.relay.release()
         return reading
 
-    def _reading(self, relay: Relay | None) -> Reading:
+    def _reading(self, relay: Relay | None, done: float) -> Reading:
         ticket = self.ticket
         meter = relay.meter if relay else Meter(api=ticket.api, received=self.received)
         return meter.finish(
-            self.done or self.received,
+            done,
             id=self.id,
             started_at=self.started_at,
             ended=relay.ended if relay else None,

@@ -22,8 +22,6 @@ _PATIENCE = 3.0  # for a backend's list: what does not answer by then is listed 
 
 def is_plain(request: web.BaseRequest) -> bool:
     """Whether this is a question about models, or a preflight: no exchange with a model."""
-    if request.method == "POST":
-        return False
     return request.method == "OPTIONS" or (
         request.method in ("GET", "HEAD") and "/models" in request.raw_path.partition("?")[0]
     )

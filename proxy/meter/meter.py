@@ -30,8 +30,6 @@ _SNIFF = 64  # bytes kept while nothing but blank lines has come
 # The APIs whose answers hold output that we can read. Others are passed through and timed.
 MEASURED = frozenset({"chat", "completions", "fim", "edit", "responses"})
 _READ = MEASURED | {"embeddings"}  # whose JSON bodies tell usage
-
-
 _NO_STREAM = (Plain(), Parser())  # of all meters that have met none: it matches nothing and is fed nothing
 
 
@@ -291,9 +289,7 @@ class Meter:
             self.terminal_at = at
         for index, text in delta.snapshots.items():
             self._snapshots.setdefault(index, Snapshots()).show(text, at - self._received)
-        if (
-            self.output
-        ):  # not from the first read: while it is looked at, other streams' first ones wait for their stamps
+        if self.output:  # not from the first: meanwhile other streams' first ones would wait for their stamps
             self._plain.learn(event, delta, self._data_events)
         return delta
 

@@ -33,7 +33,6 @@ class Usage(NamedTuple):
 
 NAMES = Usage._fields
 NOTHING = Usage()
-_NOTHING: list[int | None] = [None] * len(NAMES)
 
 # Where each count may be found, the best place first: OpenAI chat, OpenAI responses, then the flat spellings
 # of Mercury, SGLang and DeepSeek. A dot steps into an object.
@@ -55,7 +54,7 @@ _PLACES: dict[str, tuple[str, ...]] = {
         "reasoning_tokens",
     ),
 }
-_WORST = 99
+_WORST = max(map(len, _PLACES.values()))  # of no place
 # The same, by member: which count it is, and how good a place; of members that are objects, by theirs.
 _FLAT: dict[str, tuple[int, int]] = {}
 _INNER: dict[str, dict[str, tuple[int, int]]] = {}
@@ -78,7 +77,8 @@ def read(report: Any) -> Usage | None:
             name, rank = places.get(key, (0, _WORST))
             if rank < ranks[name] and (tokens := count(value)) is not None:
                 counts[name], ranks[name] = tokens, rank
-    return Usage(*counts) if counts != _NOTHING else None
+    found = Usage(*counts)
+    return found if found != NOTHING else None
 
 
 def _newer(old: int | None, new: int | None) -> int | None:
